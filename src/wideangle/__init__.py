@@ -1,0 +1,7 @@
+"""Diversity-promoting Bayesian latent-variable models."""
+
+from importlib.metadata import version
+
+__version__ = version("wideangle")
+
+__all__ = ["__version__"]
