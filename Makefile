@@ -1,0 +1,49 @@
+# A fresh machine needs python3 (3.11 or newer) and make; the rest goes into .venv.
+PYTHON ?= python3
+ARGS   ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Two targets at once would run two pips in one environment.
+.NOTPARALLEL:
+.PHONY: help demo test slow lint bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.with-report ## a short tour: fit, compare, write a page
+	$(BIN)/wideangle demo $(ARGS)
+
+test: $(VENV)/.with-dev ## the fast tests
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(ARGS)
+
+slow: $(VENV)/.with-dev ## the long statistical tests
+	$(BIN)/python -m pytest -q -n 2 -m slow $(ARGS)
+
+lint: $(VENV)/.with-dev ## style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
+	$(BIN)/wideangle bench $(ARGS)
+
+clean: ## remove the environment and the caches
+	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each extra: installed once, and again when what is asked for changes.
+$(VENV)/.with-%: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "installing wideangle[$*] into $(VENV) ..."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	@touch $@
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "wideangle needs Python 3.11 or newer, which '$(PYTHON)' is not; name another: make PYTHON=python3.12 ..." >&2; \
+	  exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
