@@ -1,0 +1,22 @@
+"""What every test shares: double precision, one random key, repeatable properties."""
+
+import os
+
+# On a GPU each test process would otherwise reserve most of the memory for itself.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import pytest
+from hypothesis import settings
+
+# For this process only: the package itself never changes a global setting of JAX.
+jax.config.update("jax_enable_x64", True)
+
+# A deadline would time the compiler; a database would make one run depend on the last.
+settings.register_profile("wideangle", deadline=None, derandomize=True, database=None)
+settings.load_profile("wideangle")
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    return jax.random.key(0)

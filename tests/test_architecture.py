@@ -1,0 +1,122 @@
+"""Who may import whom: the picture of the package, as a test."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "wideangle"
+
+MATHS = "types checks sphere priors models posterior diagnostics arviz_adapter infer datasets"
+LAYERS = {
+    "types": "",
+    "checks": "",
+    "sphere": "types checks",
+    "priors": "types checks sphere",
+    "models": "types checks sphere priors",
+    # Strangers to priors and models: that is what makes the samplers work for any other model.
+    "diagnostics": "types checks",
+    "arviz_adapter": "types checks",
+    "posterior": "types checks arviz_adapter diagnostics",
+    "infer": "types checks sphere posterior diagnostics",
+    "datasets": "types checks",
+    "estimators": MATHS,
+    "report": f"{MATHS} estimators",
+    "paper": f"{MATHS} estimators report",
+    "demo": "types checks sphere priors infer posterior report",
+    "bench": f"{MATHS} estimators report paper demo",
+    "cli": f"{MATHS} estimators report paper demo bench __init__",
+    "__main__": "cli",
+    # Public names: re-exports what is below the command line.
+    "__init__": f"{MATHS} estimators",
+}
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and top-level module of each import of the package; ``__init__`` is the package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield node.lineno, "by a relative path"
+            continue
+        elif isinstance(node, ast.ImportFrom) and node.module == "wideangle":
+            # The name may be a module or a public name, which lives in __init__.
+            names = [
+                f"wideangle.{alias.name}" if alias.name in LAYERS else "wideangle"
+                for alias in node.names
+            ]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            continue
+        for name in names:
+            root, _, rest = name.partition(".")
+            if root == "wideangle":
+                yield node.lineno, rest.split(".")[0] or "__init__"
+
+
+def wrong_imports(package: Path) -> list[str]:
+    wrong = []
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package)
+        here = place.parts[0].removesuffix(".py")
+        if here not in LAYERS:
+            wrong.append(f"{place} has no line in LAYERS")
+            continue
+        allowed = {here, *LAYERS[here].split()}
+        wrong += [
+            f"{place}:{line} imports {name}"
+            for line, name in imported(ast.parse(path.read_text(encoding="utf-8")))
+            if name not in allowed
+        ]
+    return wrong
+
+
+def test_imports_point_down():
+    wrong = wrong_imports(PACKAGE)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_layers_have_no_cycle():
+    graph = {layer: below.split() for layer, below in LAYERS.items()}
+    graph["cli"].remove("__init__")  # for the version only, and cli is not imported from there
+    assert set(TopologicalSorter(graph).static_order()) == set(LAYERS)
+
+
+@pytest.mark.parametrize(
+    ("source", "report"),
+    [
+        ("import wideangle.priors.dpp", "sphere/vmf.py:1 imports priors"),
+        ("import numpy, wideangle.infer as infer", "sphere/vmf.py:1 imports infer"),
+        ("from wideangle.priors.dpp import Dpp", "sphere/vmf.py:1 imports priors"),
+        ("from wideangle import types, priors", "sphere/vmf.py:1 imports priors"),
+        ("from wideangle import Components", "sphere/vmf.py:1 imports __init__"),
+        ("import wideangle", "sphere/vmf.py:1 imports __init__"),
+        ("from ..priors import dpp", "sphere/vmf.py:1 imports by a relative path"),
+        ("def f():\n    from wideangle import cli", "sphere/vmf.py:2 imports cli"),
+    ],
+)
+def test_an_import_that_points_up_is_reported(tmp_path, source, report):
+    (tmp_path / "sphere").mkdir()
+    (tmp_path / "sphere" / "vmf.py").write_text(source)
+    assert wrong_imports(tmp_path) == [report]
+
+
+def test_imports_within_a_layer_downward_and_from_elsewhere_are_fine(tmp_path):
+    (tmp_path / "priors").mkdir()
+    (tmp_path / "priors" / "dpp.py").write_text(
+        "import wideanglelike\n"
+        "from numpyro import infer\n"
+        "from wideangle import sphere\n"
+        "from wideangle.priors.factors import moments\n"
+        "from wideangle.types import Array\n"
+    )
+    assert wrong_imports(tmp_path) == []
+
+
+def test_a_module_without_a_layer_is_reported(tmp_path):
+    (tmp_path / "misc.py").write_text("")
+    assert wrong_imports(tmp_path) == ["misc.py has no line in LAYERS"]
