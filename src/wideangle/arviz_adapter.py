@@ -1,0 +1,78 @@
+"""Hand draws to ArviZ, whichever of its two generations is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+_SAMPLE_DIMS = ("chain", "draw")
+_NOT_SAMPLED = {"observed_data", "constant_data", "predictions_constant_data"}
+
+
+def to_arviz(
+    groups: Mapping[str, Mapping[str, ArrayLike]],
+    coords: Mapping[str, Sequence[Any]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+) -> Any:
+    """Collect named groups of draws into the container ArviZ works on.
+
+    Parameters
+    ----------
+    groups
+        Arrays by group and name, such as ``{"posterior": {"directions": draws}}``. The arrays of a
+        group have shape ``(chain, draw, ...)``, except in the groups of data.
+    coords
+        Labels along each named dimension.
+    dims
+        Names of the dimensions after ``(chain, draw)``, by variable.
+
+    Returns
+    -------
+    xarray.DataTree or arviz.InferenceData
+        A ``DataTree`` with ArviZ 1.x, an ``InferenceData`` with 0.x.
+
+    Raises
+    ------
+    ImportError
+        If ArviZ is not installed.
+    ValueError
+        If the arrays of a group disagree on ``(chain, draw)``.
+    """
+    tables = {
+        group: {name: np.asarray(values) for name, values in variables.items()}
+        for group, variables in groups.items()
+    }
+    for group in tables.keys() - _NOT_SAMPLED:
+        _check_draws(group, tables[group])
+    labels = {
+        "coords": {name: list(values) for name, values in (coords or {}).items()},
+        "dims": {name: list(names) for name, names in (dims or {}).items()},
+    }
+    arviz = _import_arviz()
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        return arviz.from_dict(tables, **labels)
+    return arviz.from_dict(**tables, **labels)
+
+
+def _import_arviz() -> Any:
+    try:
+        import arviz
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            'to_arviz needs ArviZ, which is not installed: pip install "wideangle[arviz]"'
+        ) from error
+    return arviz
+
+
+def _check_draws(group: str, table: Mapping[str, np.ndarray]) -> None:
+    # ArviZ would fill unequal numbers of draws up with NaN, without a word.
+    wanted = len(_SAMPLE_DIMS)
+    leading = {name: values.shape[:wanted] for name, values in table.items()}
+    if len(set(leading.values())) > 1 or any(len(shape) < wanted for shape in leading.values()):
+        raise ValueError(
+            f"the arrays of group {group!r} must all start with the same (chain, draw) axes, "
+            f"but they start with {leading}"
+        )
