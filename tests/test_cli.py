@@ -1,0 +1,116 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from wideangle import __version__, cli
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command in this process: exit code, stdout, stderr, without colours."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["wideangle", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        plain = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in capsys.readouterr())
+        return stopped.value.code, *plain
+
+    return run
+
+
+@pytest.fixture
+def replace_run(monkeypatch):
+    """Put a stand-in for the ``run`` of ``wideangle.demo`` or ``wideangle.bench``."""
+
+    def replace(module, run):
+        monkeypatch.setitem(sys.modules, f"wideangle.{module}", SimpleNamespace(run=run))
+
+    return replace
+
+
+def raises(error):
+    def run(**_):
+        raise error
+
+    return run
+
+
+def test_version(command):
+    assert command("--version") == (0, f"wideangle {__version__}\n", "")
+
+
+def test_python_m_is_the_same_command(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "wideangle", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"wideangle {__version__}\n"
+
+
+def test_help_names_the_commands_and_the_extras(command):
+    def shown(*arguments):  # whatever the width of the terminal
+        return " ".join(command(*arguments, "--help")[1].split())
+
+    assert all(name in shown() for name in ("demo", "bench"))
+    assert 'pip install "wideangle[report]"' in shown("demo")
+    assert 'pip install "wideangle[bench]"' in shown("bench")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["demo"], {"output": Path("wideangle-demo.html"), "seed": 0}),
+        (["demo", "-o", "a.html", "--seed", "3"], {"output": Path("a.html"), "seed": 3}),
+        (["bench"], {"output": None, "quick": False, "seed": 0}),
+        (
+            ["bench", "--quick", "--output", "a.json"],
+            {"output": Path("a.json"), "quick": True, "seed": 0},
+        ),
+    ],
+)
+def test_options_reach_the_function(command, replace_run, arguments, expected):
+    calls = []
+    replace_run(arguments[0], lambda **options: calls.append(options))
+    assert command(*arguments) == (0, "", "")
+    assert calls == [expected]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ValueError("the seed is\n too odd"), "the seed is too odd"),
+        (PermissionError(13, "Permission denied", "a.html"), "a.html: Permission denied"),
+        (OSError("disk on fire"), "disk on fire"),
+        (
+            ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib"),
+            'matplotlib is not installed; try: pip install "wideangle[report,bench]"',
+        ),
+    ],
+)
+def test_user_errors_are_one_sentence(command, replace_run, error, sentence):
+    replace_run("demo", raises(error))
+    assert command("demo") == (2, "", f"wideangle: {sentence}\n")
+
+
+def test_a_negative_seed_is_refused(command):
+    code, _, message = command("demo", "--seed", "-1")
+    assert code == 2
+    assert "--seed" in message
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("bug"), ModuleNotFoundError("gone", name="wideangle.gone")]
+)
+def test_our_own_mistakes_are_not_hidden(monkeypatch, replace_run, error):
+    replace_run("demo", raises(error))
+    monkeypatch.setattr(sys, "argv", ["wideangle", "demo"])
+    with pytest.raises(type(error)):
+        cli.main()
