@@ -1,0 +1,101 @@
+"""Argument checks whose message names the argument, its value and what is allowed.
+
+They look at concrete values only: inside ``jit`` a value is not known yet, and the check is
+skipped rather than traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether ``value`` can be looked at now (it is not being traced)."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def check_count(name: str, value: Any, minimum: int) -> int:
+    """Return ``value`` as an int, at least ``minimum``."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < minimum:
+        raise ValueError(f"{name}={value!r}: must be a whole number, at least {minimum}.")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
+    """Return ``value`` if it is one of ``allowed``."""
+    if value not in allowed:
+        options = ", ".join(repr(option) for option in allowed)
+        raise ValueError(f"{name}={value!r}: must be one of {options}.")
+    return value
+
+
+def check_range(
+    name: str,
+    value: Any,
+    low: float = -np.inf,
+    high: float = np.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = True,
+) -> None:
+    """Every entry must be a number between ``low`` and ``high`` (infinity is never allowed)."""
+    if not is_concrete(value):
+        return
+    array = _as_numbers(name, value)
+    above = array > low if open_low else array >= low
+    below = array < high if open_high else array <= high
+    bad = ~(above & below & np.isfinite(array))  # NaN fails every comparison
+    if bad.any():
+        interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        raise ValueError(f"{name}={_first(array, bad)}: must be finite and in {interval}.")
+
+
+def check_shape(name: str, shape: tuple[int, ...], expected: tuple[Any, ...]) -> None:
+    """Compare the last axes of ``shape`` with ``expected``; a string stands for any length."""
+    tail = shape[len(shape) - len(expected) :] if len(shape) >= len(expected) else None
+    fits = tail is not None and all(
+        isinstance(want, str) or want == have for want, have in zip(expected, tail, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join(str(want) for want in expected)
+        raise ValueError(f"{name} has shape {tuple(shape)}: must be (..., {wanted}).")
+
+
+def check_unit(name: str, value: Any, *, allow_zero: bool = False) -> None:
+    """Every vector along the last axis must have length 1 (or 0, as padding)."""
+    if not is_concrete(value):
+        return
+    array = _as_numbers(name, value)
+    check_shape(name, array.shape, ("p",))
+    length = np.linalg.norm(array.astype(np.float64), axis=-1)
+    # Loose enough for float32 vectors that went through thousands of rotations.
+    good = np.abs(length - 1.0) < 1e-3  # noqa: PLR2004
+    if allow_zero:
+        good |= length == 0.0
+    if not good.all():
+        rule = "1 (or 0 for padding)" if allow_zero else "1"
+        raise ValueError(
+            f"{name} holds a vector of length {_first(length, ~good)}: each must have length "
+            f"{rule}; divide by the norm along the last axis first."
+        )
+
+
+def _as_numbers(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) and not hasattr(
+        value, "dtype"
+    ):
+        raise ValueError(f"{name}={value!r}: must be numeric.")
+    return array.astype(np.float64) if array.dtype.itemsize < 4 else array  # noqa: PLR2004
+
+
+def _first(array: np.ndarray, bad: np.ndarray) -> str:
+    """Show the first offending entry, with its place if there are several."""
+    where = np.argwhere(bad)[0]
+    value = f"{array[tuple(where)]:g}"
+    return value if array.ndim == 0 else f"{value} (at index {tuple(int(i) for i in where)})"

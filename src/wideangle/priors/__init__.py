@@ -1,0 +1,1 @@
+"""Priors over sets of components; each is a NumPyro distribution."""

@@ -1,0 +1,154 @@
+"""Supports on and around the sphere, with the maps that let NUTS and guides work on them.
+
+NumPyro has a sphere constraint but no bijection for it, so sampling such a site raises. These
+supports are subclasses and own types: nothing in NumPyro's registry is replaced.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import Transform, biject_to
+
+from wideangle.sphere.bessel import log_area
+from wideangle.sphere.geometry import normalise, safe_norm
+from wideangle.types import Array
+
+
+class _UnitVector(type(constraints.sphere)):
+    """Unit vectors along the last axis; NumPyro's sphere, but one that NUTS can sample."""
+
+
+unit_vector = _UnitVector()
+unit_vectors = constraints.independent(unit_vector, 1)
+"""A set of unit vectors: the rows of the last two axes."""
+
+
+class _NonzeroVector(constraints.Constraint):
+    r"""Vectors other than 0, with the typical log-length and its spread as a hint for the map.
+
+    Mathematically all of :math:`R^p` up to a null set. The two numbers only choose coordinates in
+    which a vector with uniform direction and that law of lengths looks like a standard Gaussian.
+    """
+
+    event_dim = 1
+
+    def __init__(self, log_length: Array, spread: Array) -> None:
+        self.log_length = log_length
+        self.spread = spread
+
+    def __call__(self, x: Array) -> Array:
+        return jnp.all(jnp.isfinite(x), axis=-1) & jnp.any(x != 0, axis=-1)
+
+    def feasible_like(self, prototype: Array) -> Array:
+        return jnp.full_like(prototype, 1.0)
+
+    def tree_flatten(self) -> Any:
+        return (self.log_length, self.spread), (("log_length", "spread"), {})
+
+    def eq(self, other: object, static: bool = False) -> Any:
+        if not isinstance(other, _NonzeroVector):
+            return False
+        same = jnp.array_equal(self.log_length, other.log_length)
+        same &= jnp.array_equal(self.spread, other.spread)
+        return bool(same) if static else same
+
+
+def nonzero_vectors(log_length: Array, spread: Array) -> constraints.Constraint:
+    """Support of a set of component vectors (rows of the last two axes)."""
+    return constraints.independent(_NonzeroVector(log_length, spread), 1)
+
+
+class DirectionTransform(Transform):
+    r"""The direction of a Gaussian vector, :math:`x \mapsto x/|x|`.
+
+    Not one-to-one: the length of x is a free passenger with the chi law that makes x standard
+    Gaussian when the direction is uniform. The "Jacobian" returned is what makes the density of x
+    integrate to the density of its direction,
+    :math:`\log\mathrm{area}(p) - \tfrac{p}{2}\log 2\pi - |x|^2/2`.
+    """
+
+    domain = constraints.real_vector  # pyright: ignore
+    codomain = unit_vector  # pyright: ignore
+
+    def __call__(self, x: Array) -> Array:
+        return normalise(x)
+
+    def _inverse(self, y: Array) -> Array:
+        return y * math.sqrt(y.shape[-1])
+
+    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
+        dim = x.shape[-1]
+        constant = log_area(dim) - 0.5 * dim * math.log(2.0 * math.pi)
+        return constant - 0.5 * jnp.sum(x * x, axis=-1)
+
+    def tree_flatten(self) -> Any:
+        return (), ((), {})
+
+    def eq(self, other: object, static: bool = False) -> bool:
+        return isinstance(other, DirectionTransform)
+
+
+class RadialPowerTransform(Transform):
+    r"""Keep the direction, change the length: :math:`|a| = e^{c}\,(|x|/\sqrt p)^{\beta}`.
+
+    :math:`\beta = \sqrt{2p}\,s` and c match the centre and spread s of log-lengths to those of a
+    standard Gaussian vector, whose log-length has standard deviation about
+    :math:`1/\sqrt{2p}`. Cartesian coordinates would put an infinite peak at the origin (the
+    factor :math:`g^{-(p-1)}`), where Hamiltonian trajectories get lost.
+    """
+
+    domain = constraints.real_vector  # pyright: ignore
+    codomain = constraints.real_vector  # pyright: ignore
+
+    def __init__(self, log_length: Array, spread: Array) -> None:
+        self.log_length = log_length
+        self.spread = spread
+
+    def _power(self, dim: int) -> Array:
+        return jnp.asarray(self.spread)[..., None] * math.sqrt(2.0 * dim)
+
+    def __call__(self, x: Array) -> Array:
+        dim = x.shape[-1]
+        log_ratio = _log_norm(x) - 0.5 * math.log(dim)
+        centre = jnp.asarray(self.log_length)[..., None]
+        return normalise(x) * jnp.exp(centre + self._power(dim) * log_ratio)
+
+    def _inverse(self, y: Array) -> Array:
+        dim = y.shape[-1]
+        centre = jnp.asarray(self.log_length)[..., None]
+        log_ratio = (_log_norm(y) - centre) / self._power(dim)
+        return normalise(y) * jnp.exp(log_ratio + 0.5 * math.log(dim))
+
+    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
+        # p directions are stretched by |a|/|x|, one of them by the power on top.
+        stretch = (_log_norm(y) - _log_norm(x))[..., 0]
+        return x.shape[-1] * stretch + jnp.log(self._power(x.shape[-1]))[..., 0]
+
+    def tree_flatten(self) -> Any:
+        return (self.log_length, self.spread), (("log_length", "spread"), {})
+
+    def eq(self, other: object, static: bool = False) -> Any:
+        if not isinstance(other, RadialPowerTransform):
+            return False
+        same = jnp.array_equal(self.log_length, other.log_length)
+        same &= jnp.array_equal(self.spread, other.spread)
+        return bool(same) if static else same
+
+
+def _log_norm(vector: Array) -> Array:
+    length = safe_norm(vector, keepdims=True)
+    return jnp.log(jnp.where(length > 0, length, jnp.finfo(length.dtype).tiny))
+
+
+@biject_to.register(_UnitVector)
+def _(constraint: _UnitVector) -> DirectionTransform:
+    return DirectionTransform()
+
+
+@biject_to.register(_NonzeroVector)
+def _(constraint: _NonzeroVector) -> RadialPowerTransform:
+    return RadialPowerTransform(constraint.log_length, constraint.spread)

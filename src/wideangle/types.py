@@ -1,0 +1,58 @@
+"""Names shared by every layer: arrays, keys, and a set of components in polar form."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+Array: TypeAlias = jax.Array
+"""A JAX array (NumPy arrays are accepted wherever one is asked for)."""
+
+Key: TypeAlias = jax.Array
+"""A JAX random key."""
+
+Scalar: TypeAlias = jax.Array
+"""An array of shape ``()``."""
+
+Latents: TypeAlias = Any
+"""The unknowns of a model: a NamedTuple (or dict) of arrays."""
+
+
+class Components(NamedTuple):
+    r"""K components in polar form, :math:`a_k = g_k \tilde a_k`.
+
+    The angular priors and the samplers act on the two parts apart; a likelihood wants
+    :attr:`vectors`.
+    """
+
+    directions: Array
+    """Unit vectors, shape ``(..., K, p)`` (the paper's :math:`\\tilde a`, :math:`\\hat w`)."""
+    magnitudes: Array
+    """Positive lengths, shape ``(..., K)`` (the paper's :math:`g`, :math:`r`)."""
+
+    @property
+    def vectors(self) -> Array:
+        """The components themselves, shape ``(..., K, p)``."""
+        return self.magnitudes[..., None] * self.directions
+
+    @classmethod
+    def from_vectors(cls, vectors: Array) -> Components:
+        """Split vectors into direction and length; a zero vector keeps a zero direction."""
+        # Scaling by the largest entry first: squares of 1e-30 vanish in float32.
+        scale = jnp.max(jnp.abs(vectors), axis=-1, keepdims=True)
+        safe = jnp.where(scale > 0, scale, 1.0)
+        scaled = vectors / safe
+        square = jnp.sum(scaled**2, axis=-1, keepdims=True)
+        length = jnp.sqrt(jnp.where(scale > 0, square, 1.0))
+        magnitudes = jnp.where(scale > 0, length * safe, 0.0)[..., 0]
+        return cls(scaled / length, magnitudes)
+
+
+def as_floating(value: Any, like: Array | None = None) -> Array:
+    """``value`` as a floating array; whole numbers take the precision of ``like`` or JAX's own."""
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return array
+    return array.astype(jnp.result_type(float) if like is None else like.dtype)
