@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
 
 def is_concrete(value: Any) -> bool:
     """Whether ``value`` can be looked at now (it is not being traced)."""
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def check_count(name: str, value: Any, minimum: int) -> int:

@@ -154,12 +154,13 @@ class PolarComponents(ComponentPrior):
             directions = self.directions.sample(key_direction, sample_shape + extra)
         else:
             directions = self.directions.expand(outer).sample(key_direction, sample_shape)
-        return Components(directions, self._draw_lengths(key_length, directions.shape[:-1]))
+        lengths = (*sample_shape, *outer, self.n_components)
+        return Components(directions, self._draw_lengths(key_length, lengths))
 
     def _draw_lengths(self, key: Key, shape: tuple[int, ...]) -> Array:
         unit = random.gamma(key, self.magnitude_shape[..., None], shape)
         # A shape far below 1 underflows to 0, which is not a length.
-        return jnp.maximum(unit, jnp.finfo(unit.dtype).tiny) / self.magnitude_rate[..., None]
+        return jnp.maximum(unit / self.magnitude_rate[..., None], jnp.finfo(unit.dtype).tiny)
 
     def draw_next(self, key: Key, components: Components) -> Components:
         """Draw one more component given those there are (the infinite prior)."""
@@ -202,9 +203,7 @@ class GaussianComponents(ComponentPrior):
         n, p = self.event_shape
         # Constants are joined on the host: apart they are large and opposite.
         constant = n * (log_area(p) - 0.5 * p * math.log(2.0 * math.pi))
-        return (
-            constant - 0.5 * square / self.scale**2 + (p - 1) * logs - n * jnp.log(self.scale)
-        )
+        return constant - 0.5 * square / self.scale**2 + (p - 1) * logs - n * jnp.log(self.scale)
 
     def _log_gaussian(self, square: Array) -> Array:
         size = self.n_components * self.dim
@@ -219,6 +218,6 @@ class GaussianComponents(ComponentPrior):
 
     def draw_next(self, key: Key, components: Components) -> Components:
         """Draw one more component; it does not depend on the others."""
-        shape = components.directions.shape[:-2] + (self.dim,)
+        shape = (*components.directions.shape[:-2], self.dim)
         vector = self.scale[..., None] * random.normal(key, shape, self.scale.dtype)
         return Components.from_vectors(vector)

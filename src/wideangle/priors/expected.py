@@ -59,7 +59,9 @@ def expected_log_prior(
     return angular + jnp.sum(radial, axis=-1)
 
 
-def expected_log_directions(factors: VmfGammaFactors, directions: Any, bound: str = "jensen") -> Array:
+def expected_log_directions(
+    factors: VmfGammaFactors, directions: Any, bound: str = "jensen"
+) -> Array:
     """The angular part of :func:`expected_log_prior`, for a :class:`~wideangle.MutualAngular`."""
     check_choice("bound", bound, BOUNDS)
     kappa, dim = directions.concentration[..., None], factors.dim
@@ -101,14 +103,14 @@ def jensen_log_normaliser(square: Array, dim: int) -> Array:
 
 
 def printed_log_normaliser(square: Array, dim: int) -> Array:
-    r"""The paper's bound on :math:`E\log Z_p(\kappa|S|)`, less the log area; both parameters optimal.
+    r"""The paper's bound on :math:`E\log Z_p(\kappa|S|)` at its best, less the log area.
 
     .. math:: \gamma + a\Bigl[\log(1+e^{-\xi}) + \tfrac{\xi-\gamma}{2}
               + \lambda(\xi)(\gamma^2 + \kappa^2u - \xi^2)\Bigr], \qquad
               \lambda(\xi) = \frac{\tanh(\xi/2)}{4\xi}
 
-    with the paper's a (the area of the sphere one dimension up). Raises for dimensions beyond
-    ``PRINTED_BOUND_MAX_DIM``, where it is not a bound.
+    minimised over both parameters, with the paper's a (the area of the sphere one dimension up).
+    Raises for dimensions beyond ``PRINTED_BOUND_MAX_DIM``, where it is not a bound.
     """
     if dim > PRINTED_BOUND_MAX_DIM:
         raise ValueError(
@@ -118,14 +120,12 @@ def printed_log_normaliser(square: Array, dim: int) -> Array:
         )
     area = jnp.exp(log_area(dim + 1))
 
-    def improve(_: int, pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        shift, _ = pair
+    def improve(_: int, shift: Array) -> Array:
         split = jnp.sqrt(shift**2 + square)
-        return (0.5 * area - 1.0) / (2.0 * area * _jj(split)), split
+        return (0.5 * area - 1.0) / (2.0 * area * _jj(split))
 
-    start = (jnp.zeros_like(square), jnp.sqrt(square))
     # Coordinate minimisation, each step exact; by the envelope theorem no gradient is needed.
-    shift, split = lax.stop_gradient(lax.fori_loop(0, 200, improve, start))
+    shift = lax.stop_gradient(lax.fori_loop(0, 200, improve, jnp.zeros_like(square)))
     split = lax.stop_gradient(jnp.sqrt(shift**2 + square))
     inner = jax.nn.softplus(-split) + 0.5 * (split - shift)
     return shift + area * (inner + _jj(split) * (shift**2 + square - split**2)) - log_area(dim)

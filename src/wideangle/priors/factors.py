@@ -1,5 +1,7 @@
-r"""Mean-field factors :math:`q(A) = \prod_k \mathrm{vMF}(\tilde a_k;\hat a_k,\hat\kappa_k)
-\,\mathrm{Gamma}(g_k; r_k, s_k)`: the variational family in which the type II prior is tractable.
+r"""Mean-field factors: the variational family in which the type II prior is tractable.
+
+.. math:: q(A) = \prod_k \mathrm{vMF}(\tilde a_k;\hat a_k,\hat\kappa_k)
+          \,\mathrm{Gamma}(g_k; r_k, s_k)
 """
 
 from __future__ import annotations
@@ -16,11 +18,10 @@ from wideangle.types import Array, Components, Key
 
 
 class VmfGammaFactors(NamedTuple):
-    """One vMF and one Gamma factor per component; a pytree that optimisers can move.
+    r"""One vMF and one Gamma factor per component; a pytree that optimisers can move.
 
-    Concentrations should scale with the dimension: at :math:`\\hat\\kappa \\ll p` the factor
-    carries no direction at all (its mean resultant is about
-    :math:`\\hat\\kappa/p`).
+    Concentrations should scale with the dimension: at :math:`\hat\kappa \ll p` the factor
+    carries no direction at all (its mean resultant is about :math:`\hat\kappa/p`).
     """
 
     mean_directions: Array
@@ -102,7 +103,7 @@ class VmfGammaFactors(NamedTuple):
         natural = self.concentrations[..., None] * self.mean_directions
         directions = vmf.sample(key_direction, natural, sample_shape)
         unit = random.gamma(key_length, self.shapes, sample_shape + self.shapes.shape)
-        return Components(directions, jnp.maximum(unit, jnp.finfo(unit.dtype).tiny) / self.rates)
+        return Components(directions, jnp.maximum(unit / self.rates, jnp.finfo(unit.dtype).tiny))
 
     def log_prob_polar(self, components: Components) -> Array:
         """Log q against uniform directions and dg: the counterpart of a prior's own."""

@@ -41,7 +41,8 @@ def update_prior(
     prior : PolarComponents
         Current prior; parameters not learned are kept.
     posterior : Components or VmfGammaFactors
-        Posterior draws, with any leading axes (chains, draws), or the variational factors.
+        Posterior draws, with any leading axes (chains, draws), or the variational factors. Rows of
+        zeros at the end of a draw are padding.
     learn : collection of {"first", "magnitudes", "concentration"}
         ``"first"`` is :math:`\mu_0` (only if the prior has one), ``"magnitudes"`` the Gamma shape
         and rate, ``"concentration"`` :math:`\kappa`.
@@ -82,7 +83,9 @@ def update_first(prior: MutualAngular, posterior: Components | VmfGammaFactors) 
 def update_magnitudes(
     posterior: Components | VmfGammaFactors, max_shape: float = 1e3
 ) -> tuple[Array, Array]:
-    r"""Gamma shape and rate: :math:`\alpha_2=\alpha_1/E g`, and :math:`\alpha_1` solves
+    r"""Gamma shape and rate that fit the lengths best.
+
+    The rate is :math:`\alpha_2=\alpha_1/E g`, and the shape solves
 
     .. math:: \log\alpha - \psi(\alpha) = \log E g - E\log g
 
@@ -93,8 +96,9 @@ def update_magnitudes(
         mean = jnp.mean(posterior.expected_magnitudes)
         mean_log = jnp.mean(posterior.expected_log_magnitudes)
     else:
-        mean = jnp.mean(posterior.magnitudes)
-        mean_log = jnp.mean(jnp.log(posterior.magnitudes))
+        live = posterior.magnitudes > 0  # zeros are padding
+        mean = jnp.mean(posterior.magnitudes, where=live)
+        mean_log = jnp.mean(jnp.log(jnp.where(live, posterior.magnitudes, 1.0)), where=live)
     gap = jnp.maximum(jnp.log(mean) - mean_log, 0.25 / max_shape)
 
     def newton(_: int, shape: Array) -> Array:
@@ -146,9 +150,7 @@ def _mean_rows(posterior: Components | VmfGammaFactors) -> Array:
     return jnp.mean(rows.reshape(-1, *rows.shape[-2:]), axis=0)
 
 
-def _pulls(
-    prior: MutualAngular, posterior: Components | VmfGammaFactors
-) -> tuple[Array, Array]:
+def _pulls(prior: MutualAngular, posterior: Components | VmfGammaFactors) -> tuple[Array, Array]:
     """Pull on each component at unit concentration, and the length of what pulls."""
     if isinstance(posterior, VmfGammaFactors):
         if prior.kind == "I":
@@ -159,17 +161,17 @@ def _pulls(
         rows = posterior.expected_directions
         before = jnp.cumsum(rows, axis=-2) - rows
         cross = jnp.sum(before * rows, axis=-1)
-        square = expected_square_resultants(posterior)
+        square, live = expected_square_resultants(posterior), jnp.asarray(True)
     else:
         rows = posterior.directions.reshape(-1, *posterior.directions.shape[-2:])
-        square, cross, _ = prefix_products(rows)
+        square, cross, live = prefix_products(rows)
     if prior.first is None:
         towards, start = jnp.zeros(rows.shape[:-1]), 0.0
     else:
         towards, start = jnp.sum(prior.first * rows, axis=-1), 1.0
     if prior.kind == "independent":
-        return towards, jnp.full(towards.shape, start)
-    known = square > VANISHING
+        return towards, jnp.where(live, start, 0.0) * jnp.ones_like(towards)
+    known = live & (square > VANISHING)
     length = jnp.where(known, jnp.sqrt(jnp.where(known, square, 1.0)), 0.0)
     pull = -cross
     if prior.kind == "I":

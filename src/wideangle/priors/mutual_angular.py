@@ -142,7 +142,7 @@ class MutualAngular(Distribution):
         kappa = self.concentration[..., None]
         if self.kind == "independent":
             pull = self._pull_of_first(directions)
-            strength = jnp.broadcast_to(kappa if self.first is not None else 0.0, square.shape)
+            strength = kappa if self.first is not None else jnp.zeros_like(kappa)
         elif self.kind == "I":
             known = square > VANISHING
             length = jnp.sqrt(jnp.where(known, square, 1.0))
@@ -153,9 +153,10 @@ class MutualAngular(Distribution):
             pull = -kappa * cross
             strength = kappa * jnp.where(known, jnp.sqrt(jnp.where(known, square, 1.0)), 0.0)
         if self.first is not None and self.kind != "independent":
-            start = self._pull_of_first(directions[..., :1, :])[..., 0]
-            pull = pull.at[..., 0].set(start)
-            strength = strength.at[..., 0].set(kappa[..., 0])
+            # where() and not .at[0].set(): the parameters may have more axes than the value.
+            is_first = jnp.arange(square.shape[-1]) == 0
+            pull = jnp.where(is_first, self._pull_of_first(directions[..., :1, :]), pull)
+            strength = jnp.where(is_first, kappa, strength)
         terms = pull - log_mean_exp(strength, self.dim)
         return jnp.sum(jnp.where(live, terms, 0.0), axis=-1)
 

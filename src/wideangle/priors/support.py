@@ -18,7 +18,7 @@ from wideangle.sphere.geometry import normalise, safe_norm
 from wideangle.types import Array
 
 
-class _UnitVector(type(constraints.sphere)):
+class _UnitVector(type(constraints.sphere)):  # pyright: ignore[reportGeneralTypeIssues]
     """Unit vectors along the last axis; NumPyro's sphere, but one that NUTS can sample."""
 
 
@@ -75,20 +75,24 @@ class DirectionTransform(Transform):
     codomain = unit_vector  # pyright: ignore
 
     def __call__(self, x: Array) -> Array:
+        """Divide by the length."""
         return normalise(x)
 
     def _inverse(self, y: Array) -> Array:
         return y * math.sqrt(y.shape[-1])
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
+        """Log density of a standard Gaussian given its direction; see the class."""
         dim = x.shape[-1]
         constant = log_area(dim) - 0.5 * dim * math.log(2.0 * math.pi)
         return constant - 0.5 * jnp.sum(x * x, axis=-1)
 
     def tree_flatten(self) -> Any:
+        """Nothing to flatten."""
         return (), ((), {})
 
     def eq(self, other: object, static: bool = False) -> bool:
+        """Whether ``other`` is the same map."""
         return isinstance(other, DirectionTransform)
 
 
@@ -112,6 +116,7 @@ class RadialPowerTransform(Transform):
         return jnp.asarray(self.spread)[..., None] * math.sqrt(2.0 * dim)
 
     def __call__(self, x: Array) -> Array:
+        """Rescale every vector."""
         dim = x.shape[-1]
         log_ratio = _log_norm(x) - 0.5 * math.log(dim)
         centre = jnp.asarray(self.log_length)[..., None]
@@ -124,14 +129,17 @@ class RadialPowerTransform(Transform):
         return normalise(y) * jnp.exp(log_ratio + 0.5 * math.log(dim))
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
+        """Log of the Jacobian determinant, per vector."""
         # p directions are stretched by |a|/|x|, one of them by the power on top.
         stretch = (_log_norm(y) - _log_norm(x))[..., 0]
         return x.shape[-1] * stretch + jnp.log(self._power(x.shape[-1]))[..., 0]
 
     def tree_flatten(self) -> Any:
+        """Both hints are data."""
         return (self.log_length, self.spread), (("log_length", "spread"), {})
 
     def eq(self, other: object, static: bool = False) -> Any:
+        """Whether ``other`` is the same map."""
         if not isinstance(other, RadialPowerTransform):
             return False
         same = jnp.array_equal(self.log_length, other.log_length)

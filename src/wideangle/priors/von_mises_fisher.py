@@ -12,6 +12,7 @@ from numpyro.distributions import Distribution, constraints
 from wideangle.checks import check_count, check_range, check_shape, check_unit
 from wideangle.priors.support import unit_vector
 from wideangle.sphere import vmf
+from wideangle.sphere.bessel import mean_resultant_slope
 from wideangle.types import Array, Key, as_floating
 
 
@@ -95,8 +96,11 @@ class VonMisesFisher(Distribution):
     def variance(self) -> Array:
         """Variance of each coordinate."""
         dim = self.event_shape[-1]
-        across, along = vmf.scatter_weights(self.concentration, dim)
-        return across[..., None] + along[..., None] * self.mean_direction**2 - self.mean**2
+        across, _ = vmf.scatter_weights(self.concentration, dim)
+        along = mean_resultant_slope(self.concentration, dim)
+        # Not E[x^2] - E[x]^2: near the mean direction that is a difference of ones.
+        sideways = (1.0 - self.mean_direction) * (1.0 + self.mean_direction)
+        return across[..., None] * sideways + along[..., None] * self.mean_direction**2
 
     @property
     def covariance_matrix(self) -> Array:

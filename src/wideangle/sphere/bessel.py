@@ -64,7 +64,7 @@ def _(dim: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def mean_resultant(concentration: Array, dim: int) -> Array:
-    r"""Expected cosine to the mean direction, :math:`A_p(\kappa) = I_{p/2} / I_{p/2-1} \in [0,1)`."""
+    r"""Expected cosine to the mean direction, :math:`A_p(\kappa) = I_{p/2} / I_{p/2-1}`."""
     return _descend(concentration, dim).ratio
 
 
@@ -85,7 +85,7 @@ def mean_resultant_slope(concentration: Array, dim: int) -> Array:
 
 
 def log_normaliser(concentration: Array, dim: int) -> Array:
-    r""":math:`\log C_p(\kappa)`, so that the density on the sphere is :math:`C_p e^{\kappa\mu\cdot x}`.
+    r""":math:`\log C_p(\kappa)`: the density on the sphere is :math:`C_p e^{\kappa\mu\cdot x}`.
 
     In float32 and high dimension the constant :func:`log_area` swamps what depends on the
     concentration; samplers should use :func:`log_mean_exp`, which leaves it out.

@@ -53,9 +53,7 @@ def effective_directions(vectors: Array) -> Array:
     unit rows: K for orthogonal components, 1 when all lie on one line (:cite:`roy2007`).
     """
     units = normalise(jnp.asarray(vectors))
-    gram = jnp.einsum(
-        "...ip,...jp->...ij", units, units, precision=jax.lax.Precision.HIGHEST
-    )
+    gram = jnp.einsum("...ip,...jp->...ij", units, units, precision=jax.lax.Precision.HIGHEST)
     weights = jnp.clip(jnp.linalg.eigvalsh(gram), 0.0) / units.shape[-2]
     logs = jnp.log(jnp.where(weights > 0, weights, 1.0))
     return jnp.exp(-jnp.sum(weights * logs, axis=-1))
