@@ -10,7 +10,7 @@ from wideangle import __version__
 app = typer.Typer(
     name="wideangle",
     help="Bayesian latent-variable models whose components are pushed apart.\n\n"
-    "Start with `wideangle demo`: it needs no data and writes one page.",
+    "Start with `wideangle demo`: it needs no data and draws one picture.",
     rich_markup_mode="markdown",
     no_args_is_help=True,
     add_completion=False,
@@ -45,15 +45,14 @@ def _options(
 def demo(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The HTML page to write; open it in any browser."),
-    ] = Path("wideangle-demo.html"),
+        typer.Option("--output", "-o", help="The picture to write (PNG, PDF or SVG)."),
+    ] = Path("wideangle-demo.png"),
     seed: Seed = 0,
 ) -> None:
     """See in a minute what the diversity prior does.
 
-    Draws components from priors with and without repulsion, samples a posterior, and writes the
-    pictures and numbers into one self-contained page. Needs the report extra:
-    `pip install "wideangle[report]"`.
+    Draws components from priors with and without repulsion, prints how far apart they are, and
+    saves one picture. Needs the report extra: `pip install "wideangle[report]"`.
     """
     from wideangle.demo import run
 
