@@ -96,13 +96,16 @@ class DirectionTransform(Transform):
         return isinstance(other, DirectionTransform)
 
 
-class RadialPowerTransform(Transform):
-    r"""Keep the direction, change the length: :math:`|a| = e^{c}\,(|x|/\sqrt p)^{\beta}`.
+class PolarTransform(Transform):
+    r"""A vector from a Gaussian direction and a standardised log-length.
 
-    :math:`\beta = \sqrt{2p}\,s` and c match the centre and spread s of log-lengths to those of a
-    standard Gaussian vector, whose log-length has standard deviation about
-    :math:`1/\sqrt{2p}`. Cartesian coordinates would put an infinite peak at the origin (the
-    factor :math:`g^{-(p-1)}`), where Hamiltonian trajectories get lost.
+    .. math:: (x, t) \in R^{p+1} \;\mapsto\; a = e^{c + st}\, x/|x|
+
+    One coordinate more than the vector has: as in :class:`DirectionTransform` the length of x is a
+    free passenger. In these coordinates a vector with uniform direction looks like a standard
+    Gaussian. Cartesian coordinates would put an infinite peak at the origin (the factor
+    :math:`g^{-(p-1)}`), where Hamiltonian trajectories get lost; so does any map that keeps p
+    coordinates and only rescales the length, unless it matches the Gamma law's lower tail.
     """
 
     domain = constraints.real_vector  # pyright: ignore
@@ -112,27 +115,31 @@ class RadialPowerTransform(Transform):
         self.log_length = log_length
         self.spread = spread
 
-    def _power(self, dim: int) -> Array:
-        return jnp.asarray(self.spread)[..., None] * math.sqrt(2.0 * dim)
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One coordinate fewer."""
+        return (*shape[:-1], shape[-1] - 1)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """One coordinate more."""
+        return (*shape[:-1], shape[-1] + 1)
 
     def __call__(self, x: Array) -> Array:
-        """Rescale every vector."""
-        dim = x.shape[-1]
-        log_ratio = _log_norm(x) - 0.5 * math.log(dim)
-        centre = jnp.asarray(self.log_length)[..., None]
-        return normalise(x) * jnp.exp(centre + self._power(dim) * log_ratio)
+        """Join direction and length."""
+        return normalise(x[..., :-1]) * jnp.exp(self._log_magnitude(x))[..., None]
 
     def _inverse(self, y: Array) -> Array:
-        dim = y.shape[-1]
-        centre = jnp.asarray(self.log_length)[..., None]
-        log_ratio = (_log_norm(y) - centre) / self._power(dim)
-        return normalise(y) * jnp.exp(log_ratio + 0.5 * math.log(dim))
+        standard = (jnp.log(safe_norm(y)) - self.log_length) / self.spread
+        direction = normalise(y) * math.sqrt(y.shape[-1])
+        return jnp.concatenate([direction, standard[..., None]], axis=-1)
+
+    def _log_magnitude(self, x: Array) -> Array:
+        return self.log_length + self.spread * x[..., -1]
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
-        """Log of the Jacobian determinant, per vector."""
-        # p directions are stretched by |a|/|x|, one of them by the power on top.
-        stretch = (_log_norm(y) - _log_norm(x))[..., 0]
-        return x.shape[-1] * stretch + jnp.log(self._power(x.shape[-1]))[..., 0]
+        """Density of (x, t) over that of the vector, the passenger's law included."""
+        passenger = DirectionTransform().log_abs_det_jacobian(x[..., :-1], y)
+        # g^(p-1) from the vector to polar form, g s from the length to its standardised log
+        return passenger + y.shape[-1] * self._log_magnitude(x) + jnp.log(self.spread)
 
     def tree_flatten(self) -> Any:
         """Both hints are data."""
@@ -140,16 +147,11 @@ class RadialPowerTransform(Transform):
 
     def eq(self, other: object, static: bool = False) -> Any:
         """Whether ``other`` is the same map."""
-        if not isinstance(other, RadialPowerTransform):
+        if not isinstance(other, PolarTransform):
             return False
         same = jnp.array_equal(self.log_length, other.log_length)
         same &= jnp.array_equal(self.spread, other.spread)
         return bool(same) if static else same
-
-
-def _log_norm(vector: Array) -> Array:
-    length = safe_norm(vector, keepdims=True)
-    return jnp.log(jnp.where(length > 0, length, jnp.finfo(length.dtype).tiny))
 
 
 @biject_to.register(_UnitVector)
@@ -158,5 +160,5 @@ def _(constraint: _UnitVector) -> DirectionTransform:
 
 
 @biject_to.register(_NonzeroVector)
-def _(constraint: _NonzeroVector) -> RadialPowerTransform:
-    return RadialPowerTransform(constraint.log_length, constraint.spread)
+def _(constraint: _NonzeroVector) -> PolarTransform:
+    return PolarTransform(constraint.log_length, constraint.spread)
