@@ -1,0 +1,195 @@
+"""What inference gives back: draws, or an approximation to draw from, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.diagnostics import Summary, named_leaves, summarise, warnings_for
+from wideangle.types import Key, Latents
+
+BATCH = 32
+"""Draws that :meth:`mean` evaluates at once: bounds its memory."""
+
+
+@runtime_checkable
+class Posterior(Protocol):
+    """What every result of inference can do."""
+
+    def sample(self, key: Key, n: int) -> Latents:
+        """``n`` draws, as latents with a leading axis."""
+        ...
+
+    def mean(self, f: Callable[[Latents], Any]) -> Any:
+        """Posterior mean of ``f(latents)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws of Markov chains.
+
+    Parameters
+    ----------
+    values
+        Pytree of arrays with axes ``(chain, draw, ...)``.
+    stats
+        By block: what the kernel reported for each draw, as fields of shape ``(chain, draw)``.
+    """
+
+    values: Any
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains."""
+        return jax.tree.leaves(self.values)[0].shape[0]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of each chain."""
+        return jax.tree.leaves(self.values)[0].shape[1]
+
+    @property
+    def flat(self) -> Any:
+        """Values with chains one after the other: axes ``(draw, ...)``."""
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.values)
+
+    def sample(self, key: Key, n: int) -> Latents:
+        """``n`` of the draws at random, without repetition as long as there are enough."""
+        total = self.n_chains * self.n_draws
+        chosen = np.asarray(jax.random.choice(key, total, (n,), replace=n > total))
+        return jax.tree.map(lambda leaf: leaf[chosen], self.flat)
+
+    def mean(self, f: Callable[[Latents], Any], *, batch: int = BATCH) -> Any:
+        """Mean of ``f`` over all draws; ``f`` sees one draw, ``batch`` of them run at once."""
+        return _mean(f, self.flat, batch)
+
+    def summary(self) -> Summary:
+        """Mean, sd, quantiles, effective sample sizes and R-hat of every number."""
+        return summarise(self.values)
+
+    def warnings(self, summary: Summary | None = None) -> list[str]:
+        """Plain sentences about signs that the chains have not converged."""
+        counts = {name: int(np.sum(info.divergent)) for name, info in self.stats.items()}
+        return warnings_for(summary or self.summary(), self.n_chains, counts)
+
+    def followed_by(self, later: Draws) -> Draws:
+        """These draws and those of the same chains taken up again."""
+        join = _joiner(axis=1)
+        return Draws(join(self.values, later.values), join(self.stats, later.stats))
+
+    def to_arviz(
+        self,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+    ) -> Any:
+        """The container of ArviZ, with the groups ``posterior`` and ``sample_stats``."""
+        # Imported on use: ArviZ is optional and takes seconds.
+        from wideangle.arviz_adapter import to_arviz
+
+        groups = {"posterior": dict(named_leaves(self.values))}
+        if self.stats:
+            groups["sample_stats"] = _arviz_stats(self.stats)
+        return to_arviz(groups, coords=coords, dims=dims)
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """A law q that can be drawn from, with the interface of :class:`Draws`.
+
+    Parameters
+    ----------
+    draw
+        ``(key, n) -> latents`` with a leading axis of n independent draws.
+    key
+        Randomness of :meth:`mean` and :meth:`summary`: the same call gives the same answer.
+    n_mean
+        Number of draws behind them.
+    """
+
+    draw: Callable[[Key, int], Latents]
+    key: Key
+    n_mean: int = 1000
+
+    def sample(self, key: Key, n: int) -> Latents:
+        """``n`` independent draws of q."""
+        return self.draw(key, n)
+
+    @property
+    def flat(self) -> Any:
+        """The ``n_mean`` draws that stand for q, axes ``(draw, ...)``."""
+        return self.draw(self.key, self.n_mean)
+
+    def mean(self, f: Callable[[Latents], Any], *, batch: int = BATCH) -> Any:
+        """Monte Carlo mean of ``f`` under q."""
+        return _mean(f, self.flat, batch)
+
+    def as_draws(self) -> Draws:
+        """The draws that stand for q, as one chain."""
+        return Draws(jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.flat))
+
+    def summary(self) -> Summary:
+        """Mean, sd and quantiles; R-hat and ESS say only that draws of q are independent."""
+        return self.as_draws().summary()
+
+    def to_arviz(
+        self,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+    ) -> Any:
+        """The container of ArviZ, with one chain of independent draws."""
+        return self.as_draws().to_arviz(coords=coords, dims=dims)
+
+
+def _mean(f: Callable[[Latents], Any], values: Any, batch: int) -> Any:
+    total = jax.tree.leaves(values)[0].shape[0]
+    if total == 0:
+        raise ValueError("there are no draws to average")
+    batch = min(batch, total)
+
+    @jax.jit
+    def add(carry: Any, part: Any, weights: Any) -> Any:
+        results = jax.vmap(f)(part)
+        return jax.tree.map(
+            lambda old, new: old + jnp.tensordot(weights.astype(old.dtype), new, axes=1),
+            carry,
+            results,
+        )
+
+    def zeros(result: Any) -> Any:
+        inexact = jnp.issubdtype(result.dtype, jnp.inexact)
+        return jnp.zeros(result.shape, result.dtype if inexact else jnp.result_type(float))
+
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), values)
+    carry = jax.tree.map(zeros, jax.eval_shape(f, one))
+    for first in range(0, total, batch):
+        # The last batch is filled up with draws of weight 0, so that one shape is compiled.
+        index = np.arange(first, first + batch)
+        weights = np.where(index < total, 1.0, 0.0)
+        part = jax.tree.map(lambda leaf, i=index % total: leaf[i], values)
+        carry = add(carry, part, weights)
+    return jax.tree.map(lambda leaf: leaf / total, carry)
+
+
+def _joiner(axis: int) -> Callable[[Any, Any], Any]:
+    def join(left: Any, right: Any) -> Any:
+        return jax.tree.map(lambda a, b: np.concatenate([a, b], axis=axis), left, right)
+
+    return join
+
+
+def _arviz_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Names ArviZ plots know (``diverging``), and one column per block beside them."""
+    table: dict[str, np.ndarray] = {}
+    for name, info in stats.items():
+        table[f"{name}.acceptance_rate"] = np.asarray(info.acceptance)
+        table[f"{name}.n_evaluations"] = np.asarray(info.evaluations)
+        divergent = np.asarray(info.divergent) > 0
+        table["diverging"] = table.get("diverging", np.zeros_like(divergent)) | divergent
+    return table
