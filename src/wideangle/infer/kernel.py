@@ -1,0 +1,148 @@
+"""Kernels, and how they become a sweep over the unknowns of a model.
+
+A kernel is a pair of functions and knows one density. An update moves some fields of the
+latents and leaves the others. :func:`within` turns the first into the second; :func:`sweep`
+joins updates one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from wideangle.types import Array, Key, Latents, Scalar
+
+LogDensity: TypeAlias = Callable[[Any], Scalar]
+"""Position to log density, up to a constant."""
+
+
+class Info(NamedTuple):
+    """What one step of a kernel has to say about itself."""
+
+    acceptance: Scalar
+    """Mean probability (or share) of accepted proposals, in [0, 1]."""
+    divergent: Array
+    """Number of trajectories whose energy ran away (an integer)."""
+    evaluations: Array
+    """Number of density (or density-and-gradient) evaluations (an integer)."""
+
+
+class Kernel(NamedTuple):
+    """A transition that leaves any density it is given invariant.
+
+    The density is an argument of both functions, so nothing that is cached in the state can
+    belong to another density than the one at hand.
+    """
+
+    init: Callable[[Any, LogDensity], Any]
+    """``(position, logdensity) -> state``; every state has a field ``position``."""
+    step: Callable[[Key, Any, LogDensity], tuple[Any, Info]]
+    """``(key, state, logdensity) -> (state, info)``."""
+
+
+Update: TypeAlias = Callable[[Key, Latents], tuple[Latents, Any]]
+"""``(key, latents) -> (latents, info)``, where info is an Info or a dict of them."""
+
+
+def make_info(acceptance: Any, divergent: Any = 0, evaluations: Any = 0) -> Info:
+    """An :class:`Info` whose entries always have the same dtypes, so that it can be scanned."""
+    return Info(
+        jnp.asarray(acceptance, jnp.result_type(float)),
+        jnp.asarray(divergent, jnp.int32),
+        jnp.asarray(evaluations, jnp.int32),
+    )
+
+
+def accept(key: Key, log_ratio: Scalar) -> tuple[Array, Scalar]:
+    r"""Accept with probability :math:`\min(1, e^{r})`; returns the decision and the probability.
+
+    A ratio that is not a number counts as :math:`-\infty`: reject, never spread the NaN.
+    """
+    log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+    probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
+    return jax.random.uniform(key, dtype=probability.dtype) < probability, probability
+
+
+def choose(accepted: Array, new: Any, old: Any) -> Any:
+    """``new`` where accepted, else ``old``, for every leaf of a state."""
+    return jax.tree.map(lambda left, right: jnp.where(accepted, left, right), new, old)
+
+
+def within(kernel: Kernel, block: str | tuple[str, ...], log_joint: LogDensity) -> Update:
+    """Move one block of the latents with a kernel, the others held fixed.
+
+    Parameters
+    ----------
+    kernel
+        Any kernel.
+    block
+        The name of a field, or a tuple of names that move together. A dot goes into nested
+        fields: ``"components.directions"``. The kernel sees the field itself, or a dict
+        ``{name: field}`` when several are named.
+    log_joint
+        Log joint density of all latents.
+
+    Notes
+    -----
+    The state of the kernel is made afresh, because the other blocks have moved since the last
+    visit and a cached density would be stale. That costs one evaluation, which is counted.
+    """
+
+    def update(key: Key, latents: Latents) -> tuple[Latents, Info]:
+        def conditional(value: Any) -> Scalar:
+            return log_joint(_put(latents, block, value))
+
+        state = kernel.init(_get(latents, block), conditional)
+        state, info = kernel.step(key, state, conditional)
+        info = info._replace(evaluations=info.evaluations + 1)
+        return _put(latents, block, state.position), info
+
+    return update
+
+
+def exactly(draw: Callable[[Key, Latents], Latents]) -> Update:
+    """Lift an exact conditional draw ``(key, latents) -> latents`` to an update."""
+
+    def update(key: Key, latents: Latents) -> tuple[Latents, Info]:
+        return draw(key, latents), make_info(1.0)
+
+    return update
+
+
+def sweep(**updates: Update) -> Update:
+    """Apply updates in the order given; the info is a dict under the same names."""
+
+    def update(key: Key, latents: Latents) -> tuple[Latents, dict[str, Any]]:
+        infos = {}
+        keys = jax.random.split(key, len(updates))
+        for subkey, (name, move) in zip(keys, updates.items(), strict=True):
+            latents, infos[name] = move(subkey, latents)
+        return latents, infos
+
+    return update
+
+
+def _get(latents: Latents, block: str | tuple[str, ...]) -> Any:
+    if not isinstance(block, str):
+        return {name: _get(latents, name) for name in block}
+    for name in block.split("."):
+        latents = latents[name] if isinstance(latents, Mapping) else getattr(latents, name)
+    return latents
+
+
+def _put(latents: Latents, block: str | tuple[str, ...], value: Any) -> Latents:
+    if not isinstance(block, str):
+        for name in block:
+            latents = _put(latents, name, value[name])
+        return latents
+    name, _, rest = block.partition(".")
+    if rest:
+        value = _put(_get(latents, name), rest, value)
+    if isinstance(latents, Mapping):
+        if name not in latents:  # a dict would otherwise grow a field that no density reads
+            raise KeyError(name)
+        return {**latents, name: value}
+    return latents._replace(**{name: value})
