@@ -1,0 +1,34 @@
+"""Inference: kernels, sweeps and the loop that runs them.
+
+Everything here knows densities and arrays only; no prior and no model is imported.
+"""
+
+from wideangle.infer.geodesic_hmc import geodesic_hmc
+from wideangle.infer.kernel import Info, Kernel, Update, exactly, sweep, within
+from wideangle.infer.metropolis import each_row, metropolis
+from wideangle.infer.program import Recipe, RunState
+from wideangle.infer.proposals import jointly, positive_walk, reflected_walk, vmf_walk
+from wideangle.infer.run import Run, run
+from wideangle.infer.slice import on_log_scale, slice_sampler
+
+__all__ = [
+    "Info",
+    "Kernel",
+    "Recipe",
+    "Run",
+    "RunState",
+    "Update",
+    "each_row",
+    "exactly",
+    "geodesic_hmc",
+    "jointly",
+    "metropolis",
+    "on_log_scale",
+    "positive_walk",
+    "reflected_walk",
+    "run",
+    "slice_sampler",
+    "sweep",
+    "vmf_walk",
+    "within",
+]

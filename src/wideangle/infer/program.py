@@ -1,0 +1,190 @@
+"""From a recipe to a compiled chunk of rounds.
+
+The user's functions are traced once, for one chain. The arrays they have closed over (the data)
+become arguments of the compiled program: left inside they would be written into it as
+constants, which for a large data set costs minutes of compilation and a second copy.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from wideangle.infer import adapt
+from wideangle.infer.kernel import Info, Update
+from wideangle.types import Array, Latents, Scalar
+
+Recipe: TypeAlias = Callable[[dict[str, Scalar]], Update]
+"""Step sizes in, update out: tuning stays outside the kernels."""
+
+MAX_ROUNDS = 64
+"""Most rounds of one compiled chunk."""
+MAX_BYTES = 2**26
+"""Most memory for the draws of one chunk."""
+KEY_KIND = "threefry2x32"
+"""Fixed, so that a saved state means the same under every default of JAX."""
+
+
+class RunState(NamedTuple):
+    """All that is needed to go on, as a plain pytree of arrays."""
+
+    latents: Latents
+    """Leading axis: chain."""
+    tuning: dict[str, adapt.DualAveraging]
+    """Leading axis: chain."""
+    iteration: Array
+    """Iterations done, warm-up included."""
+    keys: Array
+    """Raw chain keys, unsigned integers of shape ``(n_chains, 2)``."""
+
+
+class Program(NamedTuple):
+    """A compiled recipe."""
+
+    advance: Callable[..., tuple[RunState, Any]]
+    """``(state, limit, n_warmup, thin) -> (state, (values, infos))``: do ``limit`` rounds. A
+    round is one iteration of warm-up, or the ``thin`` iterations of one draw."""
+    n_rounds: int
+    """Rounds that fit into one call."""
+    shapes: Any
+    """Shapes of the values and infos of one draw of one chain."""
+
+
+_PROGRAMS: weakref.WeakKeyDictionary[Recipe, dict[Any, Program]] = weakref.WeakKeyDictionary()
+
+
+def compiled(
+    recipe: Recipe, state: RunState, targets: Mapping[str, float], collect: Callable[[Latents], Any]
+) -> Program:
+    """The program of a recipe; made once for every recipe and shape of its state."""
+    leaves, structure = jax.tree.flatten(state)
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    signature = (collect, tuple(sorted(targets.items())), shapes, structure)
+    programs = _PROGRAMS.setdefault(recipe, {})
+    if signature not in programs:
+        programs[signature] = _build(recipe, state, targets, collect)
+    return programs[signature]
+
+
+def _build(
+    recipe: Recipe, state: RunState, targets: Mapping[str, float], collect: Callable[[Latents], Any]
+) -> Program:
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state[:2])
+    counter, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), bool)
+    key = jax.ShapeDtypeStruct((2,), jnp.uint32)
+    iterate = _Traced(_iteration(recipe, targets), *one, key, counter, flag)
+    gather = _Traced(collect, one[0])
+    shapes = gather.shapes, iterate.shapes[2]
+    n_chains = state.keys.shape[0]
+    size = n_chains * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
+
+    def zeros(*leading: int) -> Any:
+        return jax.tree.map(lambda s: jnp.zeros((*leading, *s.shape), s.dtype), shapes)
+
+    @jax.jit
+    def advance(
+        constants: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
+    ) -> tuple[RunState, Any]:
+        move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, 0, 0, None, None))
+        keep = jax.vmap(gather.bind(constants[1]))
+
+        def iteration(_: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
+            state, total = carry
+            warm = state.iteration < n_warmup
+            latents, tuning, infos = move(*state[:2], state.keys, state.iteration, warm)
+            state = RunState(latents, tuning, state.iteration + 1, state.keys)
+            return state, jax.tree.map(jnp.add, total, infos)
+
+        def one_round(index: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
+            state, buffer = carry
+            length = jnp.where(state.iteration < n_warmup, 1, thin)
+            nothing = zeros(n_chains)[1]
+            state, infos = jax.lax.fori_loop(0, length, iteration, (state, nothing))
+            infos = _mean_acceptance(infos, length)
+            draw = keep(state.latents), infos
+            return state, jax.tree.map(lambda old, new: old.at[index].set(new), buffer, draw)
+
+        return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
+
+    constants = iterate.constants, gather.constants
+
+    def call(state: RunState, limit: int, n_warmup: int, thin: int) -> tuple[RunState, Any]:
+        return advance(constants, state, *(jnp.int32(n) for n in (limit, n_warmup, thin)))
+
+    return Program(call, n_rounds, shapes)
+
+
+def _iteration(recipe: Recipe, targets: Mapping[str, float]) -> Callable[..., Any]:
+    """One iteration of one chain: update the latents, learn from the acceptance."""
+
+    def iteration(
+        latents: Latents, tuning: dict[str, Any], raw_key: Array, count: Array, warm: Array
+    ) -> tuple[Latents, dict[str, Any], dict[str, Info]]:
+        key = jax.random.fold_in(jax.random.wrap_key_data(raw_key, impl=KEY_KIND), count)
+        update = recipe({name: adapt.current(one, warm) for name, one in tuning.items()})
+        moved, infos = update(key, latents)
+        infos = {"update": infos} if isinstance(infos, Info) else infos
+        if missing := targets.keys() - infos.keys():
+            raise ValueError(f"targets for {sorted(missing)}, but the blocks are {sorted(infos)}")
+        for name, target in targets.items():
+            learnt = adapt.learn(tuning[name], infos[name].acceptance, target)
+            kept = jax.tree.map(lambda new, old: jnp.where(warm, new, old), learnt, tuning[name])
+            tuning = {**tuning, name: kept}
+        return _same_types(moved, latents), tuning, infos
+
+    return iteration
+
+
+def _same_types(moved: Latents, latents: Latents) -> Latents:
+    """Check that an update gives back what it was given; a loop can carry nothing else."""
+    if jax.tree.structure(moved) != jax.tree.structure(latents):
+        raise TypeError(
+            f"the update changes the structure of the latents from {jax.tree.structure(latents)} "
+            f"to {jax.tree.structure(moved)}"
+        )
+
+    def check(path: Any, new: Array, old: Array) -> Array:
+        new = jnp.asarray(new)
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            where = jax.tree_util.keystr(path)
+            raise TypeError(
+                f"the update changes latents{where} from {old.dtype}{list(old.shape)} "
+                f"to {new.dtype}{list(new.shape)}"
+            )
+        return new
+
+    return jax.tree_util.tree_map_with_path(check, moved, latents)
+
+
+def _mean_acceptance(infos: Any, count: Array) -> Any:
+    """Turn sums over the iterations of a draw into the mean acceptance and total counts."""
+    return jax.tree.map(
+        lambda info: info._replace(acceptance=info.acceptance / count),
+        infos,
+        is_leaf=lambda node: isinstance(node, Info),
+    )
+
+
+class _Traced:
+    """A function traced once, with the arrays it closes over taken out as ``constants``."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        closed, self.shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+        self.constants = closed.consts
+        self._jaxpr = closed.jaxpr
+        self._structure = jax.tree.structure(self.shapes)
+
+    def bind(self, constants: list[Array]) -> Callable[..., Any]:
+        """The function again, with ``constants`` in the place of what it closed over."""
+        flat = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, constants))
+
+        def function(*args: Any) -> Any:
+            return jax.tree.unflatten(self._structure, flat(*jax.tree.leaves(args)))
+
+        return function

@@ -1,0 +1,248 @@
+"""The loop: warm-up, tuning, chains, draws, and how a run is stopped and taken up again.
+
+Chains are vmapped. Rounds run inside compiled chunks; between chunks the host stores draws,
+moves the progress bar and notices Ctrl-C. The random numbers of an iteration come from
+``fold_in(chain key, iteration)``, so neither the chunk size nor a stop changes a single bit.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.infer import adapt
+from wideangle.infer.program import Program, Recipe, RunState, compiled
+from wideangle.infer.progress import Progress
+from wideangle.posterior import Draws
+from wideangle.types import Key, Latents
+
+CHUNK_SECONDS = 0.5
+"""How long a chunk should take: often enough for a smooth bar, seldom enough to cost nothing."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Draws of a run and the account of how they came about."""
+
+    draws: Draws
+    """Values and statistics per draw, axes ``(chain, draw, ...)``."""
+    state: RunState
+    """Where the run ended; pass it as ``resume`` to go on."""
+    steps: dict[str, np.ndarray]
+    """Step sizes per chain, after tuning."""
+    warmup_evaluations: dict[str, int]
+    """Density or gradient evaluations of each block in warm-up, all chains."""
+    interrupted: bool
+    """True when Ctrl-C ended the run early."""
+
+    @property
+    def acceptance(self) -> dict[str, float]:
+        """Mean acceptance of each block after warm-up."""
+        stats = self.draws.stats
+        return {name: float(np.mean(info.acceptance)) for name, info in stats.items()}
+
+    @property
+    def evaluations(self) -> dict[str, int]:
+        """Density or gradient evaluations of each block after warm-up, all chains."""
+        return {name: int(np.sum(info.evaluations)) for name, info in self.draws.stats.items()}
+
+    @property
+    def divergences(self) -> dict[str, int]:
+        """Number of divergent trajectories of each block after warm-up."""
+        return {name: int(np.sum(info.divergent)) for name, info in self.draws.stats.items()}
+
+
+def run(
+    key: Key,
+    recipe: Recipe,
+    initial: Latents | Callable[[Key], Latents],
+    *,
+    n_warmup: int,
+    n_draws: int,
+    n_chains: int = 4,
+    steps: Mapping[str, float] | None = None,
+    targets: Mapping[str, float] | None = None,
+    collect: Callable[[Latents], Any] | None = None,
+    thin: int = 1,
+    progress: bool | None = None,
+    on_chunk: Callable[[RunState, Draws], None] | None = None,
+    resume: RunState | None = None,
+    chunk: int | None = None,
+) -> Run:
+    """Run chains of a recipe.
+
+    Parameters
+    ----------
+    key
+        Random key.
+    recipe
+        ``steps -> update``, see :func:`wideangle.infer.kernel.sweep`.
+    initial
+        Latents with a leading chain axis, or a function ``key -> latents`` of one chain.
+    n_warmup, n_draws, n_chains
+        Iterations of warm-up, draws kept per chain, chains.
+    steps
+        First guess of every named step size.
+    targets
+        Target acceptance of the steps to tune in warm-up; each must be the name of a step and
+        of a block. Steps without a target stay as they are.
+    collect
+        ``latents -> what to keep of a draw``; all of it by default.
+    thin
+        Iterations per draw.
+    progress
+        True or False to force or forbid a bar; None shows one on a terminal.
+    on_chunk
+        Called as ``on_chunk(state, draws)`` between chunks, with everything needed to save.
+    resume
+        State of an earlier run of the same recipe; only the draws after it are returned
+        (:meth:`Draws.followed_by` joins them). ``initial`` is ignored.
+    chunk
+        Rounds per compiled chunk; by default as many as fit into half a second.
+
+    Notes
+    -----
+    Ctrl-C ends the run at the last chunk, keeps its draws, warns, and sets ``interrupted``.
+    """
+    steps, targets = dict(steps or {}), dict(targets or {})
+    if unknown := targets.keys() - steps.keys():
+        raise ValueError(f"targets for unknown steps: {sorted(unknown)}")
+    if resume is None:
+        state = _begin(key, initial, steps, n_chains)
+    else:
+        state = jax.tree.map(_strong, resume)
+    program = compiled(recipe, state, targets, collect or _everything)
+    plan = _Plan(n_warmup, n_draws, thin)
+    store = _Store(program.shapes, plan, state)
+    state, interrupted = _loop(program, state, plan, store, progress, on_chunk, chunk)
+    if interrupted:
+        message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    steps_now = {name: adapt.current(one, False) for name, one in state.tuning.items()}
+    return Run(
+        store.draws(),
+        state,
+        jax.tree.map(np.asarray, steps_now),
+        store.warmup_evaluations,
+        interrupted,
+    )
+
+
+def _begin(
+    key: Key, initial: Latents | Callable[[Key], Latents], steps: Mapping[str, float], n_chains: int
+) -> RunState:
+    key_chains, key_initial = jax.random.split(key)
+    keys = jax.random.bits(key_chains, (n_chains, 2), jnp.uint32)
+    if callable(initial):
+        latents = jax.vmap(initial)(jax.random.split(key_initial, n_chains))
+    else:
+        latents = initial
+    latents = jax.tree.map(_strong, latents)
+    for leaf in jax.tree.leaves(latents):
+        if leaf.shape[:1] != (n_chains,):
+            raise ValueError(
+                f"initial latents need a leading axis of {n_chains} chains, got {leaf.shape}"
+            )
+    tuning = {
+        name: jax.tree.map(_strong, adapt.start(jnp.full(n_chains, step, jnp.result_type(float))))
+        for name, step in steps.items()
+    }
+    return RunState(latents, tuning, jnp.zeros((), jnp.int32), keys)
+
+
+def _strong(leaf: Any) -> jax.Array:
+    """An array with a definite dtype: that of a bare Python number would change in the loop."""
+    leaf = jnp.asarray(leaf)
+    return jnp.asarray(leaf, leaf.dtype)
+
+
+def _everything(latents: Latents) -> Latents:
+    return latents
+
+
+class _Plan:
+    """Counts: a round is one iteration of warm-up or the ``thin`` iterations of one draw."""
+
+    def __init__(self, n_warmup: int, n_draws: int, thin: int) -> None:
+        self.n_warmup, self.n_draws, self.thin = n_warmup, n_draws, thin
+        self.n_rounds = n_warmup + n_draws
+
+    def round_of(self, state: RunState) -> int:
+        iteration = int(state.iteration)
+        beyond = max(iteration - self.n_warmup, 0)
+        return min(iteration, self.n_warmup) + beyond // self.thin
+
+
+class _Store:
+    """Draws on the host, in arrays that are allocated once."""
+
+    def __init__(self, shapes: Any, plan: _Plan, state: RunState) -> None:
+        done = max(plan.round_of(state) - plan.n_warmup, 0)
+        self.capacity = plan.n_draws - done
+        self.count = 0
+        self.warmup_evaluations = {name: 0 for name in shapes[1]}
+        leading = state.keys.shape[0], self.capacity
+        self._arrays = jax.tree.map(lambda s: np.empty((*leading, *s.shape), s.dtype), shapes)
+
+    def add(self, chunk: Any, n_warm: int, n_rounds: int) -> None:
+        """Take rounds ``n_warm`` to ``n_rounds`` of a chunk; the ones before are warm-up."""
+        for name, info in chunk[1].items():
+            self.warmup_evaluations[name] += int(np.sum(np.asarray(info.evaluations)[:n_warm]))
+        new = slice(self.count, self.count + n_rounds - n_warm)
+        if new.start == new.stop:
+            return
+
+        def put(array: np.ndarray, values: jax.Array) -> None:
+            array[:, new] = np.asarray(values)[n_warm:n_rounds].swapaxes(0, 1)
+
+        jax.tree.map(put, self._arrays, chunk)
+        self.count = new.stop
+
+    def draws(self) -> Draws:
+        """The draws so far; views, not copies."""
+        return Draws(*jax.tree.map(lambda array: array[:, : self.count], self._arrays))
+
+
+def _loop(
+    program: Program,
+    state: RunState,
+    plan: _Plan,
+    store: _Store,
+    show: bool | None,
+    on_chunk: Callable[[RunState, Draws], None] | None,
+    chunk: int | None,
+) -> tuple[RunState, bool]:
+    """Chunks until the plan is done or the user stops it."""
+    largest = min(program.n_rounds, chunk or program.n_rounds)
+    size = chunk or 1
+    done = plan.round_of(state)
+    first = True
+    try:
+        with Progress(plan.n_rounds, plan.n_warmup, show) as bar:
+            while done < plan.n_rounds:
+                limit = min(size, largest, plan.n_rounds - done)
+                began = time.monotonic()
+                moved, values = program.advance(state, limit, plan.n_warmup, plan.thin)
+                jax.block_until_ready(moved)
+                n_warm = min(max(plan.n_warmup - done, 0), limit)
+                store.add(values, n_warm, limit)
+                state, done = moved, done + limit
+                if chunk is None and not first:  # the first chunk holds the compilation
+                    pace = (time.monotonic() - began) / limit
+                    size = max(1, min(4 * size, int(CHUNK_SECONDS / max(pace, 1e-9))))
+                first = False
+                bar.at(done)
+                if on_chunk is not None:
+                    on_chunk(state, store.draws())
+    except KeyboardInterrupt:
+        # It may have come after the draws were stored and before the state was.
+        store.count = max(plan.round_of(state) - plan.n_warmup, 0) - plan.n_draws + store.capacity
+        return state, True
+    return state, False
