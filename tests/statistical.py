@@ -28,7 +28,7 @@ def z_score(draws: Any, truth: Any) -> float:
     draws, truth = np.asarray(draws, float), np.asarray(truth, float)
     error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
     away = np.abs(draws.mean(axis=0) - truth)
-    return float(np.max(away / np.maximum(error, 1e-300), where=away > 1e-12, initial=0.0))
+    return float(np.max(away / np.maximum(error, 1e-300), where=away > 1e-9, initial=0.0))
 
 
 def z_score_of_chains(chains: Any, truth: Any) -> float:
