@@ -104,17 +104,18 @@ def inverse_mean_resultant(cosine: Array, dim: int) -> Array:
     inside = (cosine > 0) & (cosine < 1)
     target = jnp.where(inside, cosine, 0.5)
 
+    fixed = jax.lax.stop_gradient(target)  # also spares the compiler the derivative of the loop
+
     def newton(_: int, concentration: Array) -> Array:
         value = _descend(concentration, dim)
-        step = (target - value.ratio) / (concentration * value.slope)
+        step = (fixed - value.ratio) / (concentration * value.slope)
         return concentration * jnp.exp(jnp.clip(step, -1.0, 1.0))
 
-    fixed = jax.lax.stop_gradient(target)
     start = fixed * (dim - fixed**2) / ((1 - fixed) * (1 + fixed))
     solved = jax.lax.stop_gradient(jax.lax.fori_loop(0, 8, newton, start))
     # One more step, with gradient: its derivative at the root is exactly 1 / A'.
-    value, slope = mean_resultant(solved, dim), mean_resultant_slope(solved, dim)
-    solved = solved + (target - jax.lax.stop_gradient(value)) / jax.lax.stop_gradient(slope)
+    value = _descend(solved, dim)
+    solved = solved + (target - value.ratio) / value.slope
     return jnp.where(inside, solved, jnp.where(cosine >= 1, jnp.inf, 0.0))
 
 
