@@ -71,7 +71,9 @@ def test_a_wrong_acceptance_is_found(monkeypatch, name, fault):
     assert worst_z(*CASES[name]) > FAIL
 
 
-@pytest.mark.parametrize("name", ["positive", "positive by row"])
+@pytest.mark.parametrize(
+    "name", ["positive", pytest.param("positive by row", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("fault", ["omitted", "inverted"])
 def test_a_wrong_truncation_correction_is_found(monkeypatch, name, fault):
     right = proposals._log_mass

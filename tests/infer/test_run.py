@@ -223,7 +223,7 @@ def test_an_update_that_changes_shape_or_dtype_is_named(key, value, message):
         run(key, wrong, {"a": jnp.zeros(2)}, n_warmup=1, n_draws=1, n_chains=2)
 
 
-def test_the_bar_is_silent_unless_someone_looks(capsys, monkeypatch):
+def test_the_bar_is_silent_unless_someone_looks(capsys):
     go(progress=None)
     go(progress=False)
     assert capsys.readouterr() == ("", "")

@@ -77,6 +77,7 @@ class Progress:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        self._bar = Bar(*columns, console=console, transient=True)
+        # In a log, where nothing can be redrawn, only the last line is written, and stays.
+        self._bar = Bar(*columns, console=console, transient=console.is_terminal)
         self._task = self._bar.add_task("warm-up", total=self.total)
         self._bar.start()
