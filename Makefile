@@ -30,6 +30,7 @@ lint: $(VENV)/.with-dev ## style, format and types
 
 bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
 	$(BIN)/wideangle bench $(ARGS)
+	$(BIN)/python -m wideangle.bench.page results/bench/full.json docs/performance.md README.md
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist

@@ -63,7 +63,9 @@ def demo(
 def bench(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Also write the measurements to this JSON file."),
+        typer.Option(
+            "--output", "-o", help="The JSON record to write; by default results/bench/full.json."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small problems only: checks that it runs, not speed.")

@@ -1,0 +1,96 @@
+"""What a benchmark leaves behind: series of repeats, cases, and the record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+OURS = "wideangle"
+"""Name of our entry, the first of every case."""
+THOUSAND = 1000
+
+
+@dataclass(frozen=True)
+class Series:
+    """One number per repeat."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Middle value."""
+        return float(np.median(self.values))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The range that holds the middle half of the repeats."""
+        low, high = np.quantile(self.values, (0.25, 0.75))
+        return float(low), float(high)
+
+    def over(self, other: Series) -> Series:
+        """Ratios repeat by repeat: what disturbs one repeat disturbs both sides of it."""
+        pairs = zip(self.values, other.values, strict=True)
+        return Series(tuple(mine / theirs for mine, theirs in pairs))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison."""
+
+    name: str
+    unit: str
+    entries: Mapping[str, Series]
+    """By competitor, ours first; every series has the same number of repeats."""
+    higher_is_better: bool = False
+    targets: Mapping[str, float] = field(default_factory=dict)
+    """By rival: the least factor by which we should be better."""
+    note: str = ""
+
+    def factors(self) -> dict[str, Series]:
+        """By rival: how many times better we are (below 1: worse)."""
+        rivals = {name: series for name, series in self.entries.items() if name != OURS}
+        if self.higher_is_better:
+            return {name: self.entries[OURS].over(series) for name, series in rivals.items()}
+        return {name: series.over(self.entries[OURS]) for name, series in rivals.items()}
+
+    def missed(self) -> list[str]:
+        """Rivals against which the median factor is below its target."""
+        factors = self.factors()
+        return [name for name, least in self.targets.items() if factors[name].median < least]
+
+
+def show(value: float) -> str:
+    """Three digits, without exponents where they can be avoided."""
+    return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.3g}"
+
+
+def to_json(case: Case) -> dict[str, Any]:
+    """Plain data, with the summaries beside the repeats for those who read the file."""
+    return {
+        "name": case.name,
+        "unit": case.unit,
+        "higher_is_better": case.higher_is_better,
+        "entries": {name: _series(series) for name, series in case.entries.items()},
+        "factors": {name: _series(series) for name, series in case.factors().items()},
+        "targets": dict(case.targets),
+        "note": case.note,
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> Case:
+    """The case of :func:`to_json`; factors are computed again."""
+    return Case(
+        name=data["name"],
+        unit=data["unit"],
+        entries={name: Series(tuple(one["values"])) for name, one in data["entries"].items()},
+        higher_is_better=data["higher_is_better"],
+        targets=data["targets"],
+        note=data["note"],
+    )
+
+
+def _series(series: Series) -> dict[str, Any]:
+    return {"median": series.median, "quartiles": series.quartiles, "values": series.values}
