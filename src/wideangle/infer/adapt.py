@@ -40,7 +40,7 @@ class DualAveraging(NamedTuple):
     log_average: Scalar
     error: Scalar
     centre: Scalar
-    count: Array
+    turns: Array
 
 
 def start(step: Scalar | float) -> DualAveraging:
@@ -57,8 +57,8 @@ def start(step: Scalar | float) -> DualAveraging:
 
 def learn(state: DualAveraging, acceptance: Scalar, target: float) -> DualAveraging:
     """Take one acceptance probability into account."""
-    count = state.count + 1
-    time = count.astype(state.error.dtype)
+    turns = state.turns + 1
+    time = turns.astype(state.error.dtype)
     # An acceptance that is not a number says that the step failed.
     acceptance = jnp.where(jnp.isnan(acceptance), 0.0, acceptance)
     weight = 1.0 / (time + OFFSET)
@@ -67,7 +67,7 @@ def learn(state: DualAveraging, acceptance: Scalar, target: float) -> DualAverag
     log_step = jnp.clip(wanted, state.centre - RANGE, state.centre + RANGE)
     forget = time**-DECAY
     log_average = forget * log_step + (1.0 - forget) * state.log_average
-    return DualAveraging(log_step, log_average, error, state.centre, count)
+    return DualAveraging(log_step, log_average, error, state.centre, turns)
 
 
 def current(state: DualAveraging, tuning: Array | bool) -> Scalar:
