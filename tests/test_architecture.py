@@ -9,10 +9,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "wideangle"
 
-MATHS = "types checks sphere priors models posterior diagnostics arviz_adapter infer datasets"
+MATHS = (
+    "types checks storage sphere priors models posterior diagnostics arviz_adapter infer datasets"
+)
 LAYERS = {
     "types": "",
     "checks": "",
+    "storage": "types checks",
     "sphere": "types checks",
     "priors": "types checks sphere",
     "models": "types checks sphere priors",

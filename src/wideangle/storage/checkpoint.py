@@ -1,0 +1,210 @@
+"""A run on disk, so that it survives the process.
+
+A checkpoint is a folder: one bundle with the state, and bundles with the draws made between two
+saves, named by their checksum and never touched again. The state is written last and lists the
+draws that go with it, so the folder always holds one whole moment of the run.
+
+Every draw is written once. A save costs the new draws, the state, a hash of both and two flushes
+of the disk: 10 ms for a small run, 3 s per gigabyte where it was measured. The next one waits
+until twenty times as long has passed, so that saving takes at most a twentieth of the run,
+however large the state.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wideangle.checks import check_range
+from wideangle.storage.bundle import encode, load_bundle, read, save_bundle
+from wideangle.storage.files import StorageError, write
+from wideangle.storage.tree import pack, unpack
+
+STATE_KIND = "checkpoint"
+DRAWS_KIND = "checkpoint-draws"
+PATIENCE = 20.0
+"""Times the duration of a save that must pass before the next."""
+_HASH_BYTES = 32
+
+
+class Checkpoint:
+    """Saves a run while it goes, as the ``on_chunk`` of :func:`wideangle.infer.run`.
+
+    Parameters
+    ----------
+    path
+        A folder for this run alone; made if needed.
+    fingerprint
+        A hash of the data and of all settings that change the draws
+        (:func:`wideangle.storage.fingerprint`); the checkpoint of another one is refused.
+    every_seconds
+        Least time between two saves, and so about the most that is lost.
+
+    Notes
+    -----
+    Use it in a ``with`` block: leaving it, also after Ctrl-C, saves the last chunk. The first
+    save is made at the first chunk and raises if it fails. A later one that fails gives a
+    warning and is tried again: a full disk should not end a run of hours.
+
+    A run of no draws costs nothing and gives the template::
+
+        empty = run(key, recipe, initial, n_warmup=0, n_draws=0, ...)
+        saved = Checkpoint(folder, fingerprint=fingerprint(data, settings))
+        state, earlier = saved.load((empty.state, empty.draws)) or (None, empty.draws)
+        with saved:
+            result = run(key, recipe, initial, ..., on_chunk=saved, resume=state)
+        draws = earlier.followed_by(result.draws)
+        saved.remove()
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, fingerprint: str, every_seconds: float = 30.0
+    ) -> None:
+        check_range("every_seconds", every_seconds, 0.0)
+        self.path = Path(path)
+        self.fingerprint = fingerprint
+        self.every_seconds = every_seconds
+        self._state = self.path / "state.safetensors"
+        self._parts: list[str] = []  # checksums of the draws on disk
+        self._before = 0  # draws of earlier runs, which this run does not have
+        self._on_disk = 0  # draws on disk, those included
+        self._pending: tuple[Any, Any] | None = None
+        self._due = -np.inf
+        self._known = False  # what is on disk is ours: loaded or saved by this object
+        self._closed = False
+
+    def __call__(self, state: Any, draws: Any) -> None:
+        """Take note of where the run is, and save it if it is time."""
+        if self._closed:
+            raise ValueError("this checkpoint is closed: make a new one and load() it to go on.")
+        first = not self._known or self._due == -np.inf
+        if not self._known and self._state.exists():
+            raise StorageError(
+                f"{self.path} holds the checkpoint of an earlier run: load() it to go on, or "
+                "remove() it to begin again."
+            )
+        self._pending = state, draws
+        if time.monotonic() >= self._due:
+            self._save(may_fail=not first)
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Save the last chunk; the object takes no more of them."""
+        if self._pending is not None:
+            self._save(may_fail=True)
+        self._closed = True
+
+    def load(self, template: tuple[Any, Any]) -> tuple[Any, Any] | None:
+        """State and draws of the last save, or None if there is none.
+
+        Parameters
+        ----------
+        template
+            A state and draws of the same run, of any number of draws (see the class).
+
+        Raises
+        ------
+        StorageError
+            The checkpoint is damaged, or of other data or settings.
+        """
+        if not self._state.exists():
+            return None
+        arrays, meta = load_bundle(self._state, STATE_KIND)
+        if meta.get("fingerprint") != self.fingerprint:
+            raise StorageError(
+                f"{self.path} holds the checkpoint of other data or settings: restore those to go "
+                "on, or remove() it to begin again."
+            )
+        state_like, draws_like = template
+        found = unpack(arrays, {"parts": ..., "state": state_like})
+        if found["parts"].dtype != np.uint8 or found["parts"].shape[1:] != (_HASH_BYTES,):
+            raise StorageError(f"{self._state} makes no sense: remove() it and begin again.")
+        names = [row.tobytes().hex() for row in found["parts"]]
+        parts = [{name: leaf[:, :0] for name, leaf in pack(draws_like).items()}]
+        parts += [self._read_part(name, draws_like) for name in names]
+        joined = {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+        self._parts = names
+        self._before = self._on_disk = _n_draws(joined)
+        self._known, self._closed, self._pending, self._due = True, False, None, -np.inf
+        return found["state"], unpack(joined, draws_like, free_axis=1)
+
+    def remove(self) -> None:
+        """Delete the checkpoint; other files in the folder stay, and then so does the folder."""
+        self._pending = None
+        try:
+            for pattern in ("state.safetensors", "draws-*.safetensors", ".wideangle-*.tmp"):
+                for file in self.path.glob(pattern):
+                    file.unlink(missing_ok=True)
+            if self.path.is_dir() and not any(self.path.iterdir()):
+                self.path.rmdir()
+        except OSError as error:
+            raise StorageError(
+                f"cannot remove {self.path}: {error.strerror}; check the permissions."
+            ) from error
+        self._parts, self._before, self._on_disk = [], 0, 0
+        self._known, self._due = False, -np.inf
+
+    def _save(self, *, may_fail: bool) -> None:
+        began = time.monotonic()
+        try:
+            self._write()
+        except StorageError as error:
+            if not may_fail:
+                self._pending = None
+                raise
+            message = f"the run goes on without a new checkpoint: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        now = time.monotonic()
+        self._due = now + max(self.every_seconds, PATIENCE * (now - began))
+
+    def _write(self) -> None:
+        assert self._pending is not None
+        state, draws = self._pending
+        arrays = pack(draws)
+        total, start = self._before + _n_draws(arrays), self._on_disk - self._before
+        if start > _n_draws(arrays):
+            raise ValueError("these draws are of another run: use a new checkpoint for each run.")
+        _make_folder(self.path)
+        meta = {"fingerprint": self.fingerprint}
+        parts = self._parts
+        if total > self._on_disk:
+            new = {name: leaf[:, start:] for name, leaf in arrays.items()}
+            digest, content = encode(new, meta, DRAWS_KIND)
+            write(self._part(digest), content)
+            parts = [*parts, digest]
+        table = np.frombuffer(bytes.fromhex("".join(parts)), np.uint8).reshape(-1, _HASH_BYTES)
+        save_bundle(self._state, pack({"parts": table, "state": state}), meta, kind=STATE_KIND)
+        # Only now: had Ctrl-C come before, the same draws would be saved again, under a new name.
+        self._parts, self._on_disk, self._pending, self._known = parts, total, None, True
+
+    def _part(self, digest: str) -> Path:
+        return self.path / f"draws-{digest}.safetensors"
+
+    def _read_part(self, digest: str, like: Any) -> dict[str, np.ndarray]:
+        arrays, _, found = read(self._part(digest), DRAWS_KIND)
+        if found != digest:
+            raise StorageError(f"{self._part(digest)} holds other draws: take another copy.")
+        return pack(unpack(arrays, like, free_axis=1))
+
+
+def _n_draws(arrays: dict[str, np.ndarray]) -> int:
+    return next(iter(arrays.values())).shape[1]
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make the folder {path}: {error.strerror}; choose another place."
+        ) from error

@@ -1,0 +1,45 @@
+"""Writing a file whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+class StorageError(ValueError):
+    """A file cannot be saved or loaded; the message says why and what to do."""
+
+
+def write(path: PathLike, parts: Iterable[Any]) -> None:
+    """Write parts to a file, all or nothing."""
+    advice = "check the path, the permissions and the free space"
+    try:
+        target = Path(os.path.realpath(path))  # a link stays a link
+        if target.exists() and not target.is_file():
+            raise OSError("it exists and is no file")  # a folder, or a device such as /dev/null
+        temporary = target.with_name(f".wideangle-{secrets.token_hex(8)}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                for part in parts:
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot write {path}: {reason}; {advice}.") from error
+    with contextlib.suppress(OSError):  # not every system lets a folder be flushed
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
