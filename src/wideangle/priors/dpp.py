@@ -13,6 +13,7 @@ the length scale can be learned and evidences compared.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -105,6 +106,10 @@ class DeterminantalComponents(ComponentPrior):
         singular, when ``n_sweeps`` should grow. Not an exact draw, unlike the other priors.
         """
         assert key is not None
+        return self._run_chain(key, tuple(sample_shape))
+
+    @partial(jax.jit, static_argnums=2)
+    def _run_chain(self, key: Key, sample_shape: tuple[int, ...]) -> Array:
         shape = sample_shape + self.scale.shape
         key_start, key_chain = random.split(key)
         base = GaussianComponents(self.n_components, self.dim, self.scale)
@@ -127,6 +132,7 @@ class DeterminantalComponents(ComponentPrior):
         return lax.fori_loop(0, n_moves, replace, state)[0]
 
 
+@partial(jax.jit, static_argnums=(0, 1))
 def log_expected_determinant(n_components: int, dim: int, ratio: Array) -> Array:
     r"""Log of :math:`E\det L` for K Gaussian vectors, with ``ratio`` = :math:`\sigma^2/\ell^2`.
 

@@ -16,6 +16,7 @@ The hard part of the type II prior is :math:`E\log Z_p(\kappa|S|)`. With
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -102,6 +103,7 @@ def jensen_log_normaliser(square: Array, dim: int) -> Array:
     return log_mean_exp(jnp.where(live, jnp.sqrt(jnp.where(live, square, 1.0)), 0.0), dim)
 
 
+@partial(jax.jit, static_argnums=1)
 def printed_log_normaliser(square: Array, dim: int) -> Array:
     r"""The paper's bound on :math:`E\log Z_p(\kappa|S|)` at its best, less the log area.
 

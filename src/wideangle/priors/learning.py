@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import digamma, polygamma
@@ -80,6 +81,7 @@ def update_first(prior: MutualAngular, posterior: Components | VmfGammaFactors) 
     return normalise(total)
 
 
+@jax.jit
 def update_magnitudes(
     posterior: Components | VmfGammaFactors, max_shape: float = 1e3
 ) -> tuple[Array, Array]:
@@ -110,6 +112,7 @@ def update_magnitudes(
     return shape, shape / mean
 
 
+@jax.jit
 def update_concentration(prior: MutualAngular, posterior: Components | VmfGammaFactors) -> Array:
     r""":math:`\kappa` (beyond the paper).
 

@@ -21,6 +21,7 @@ K + 1: drawing one more (:meth:`MutualAngular.draw_next`) *is* the infinite prio
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -137,6 +138,7 @@ class MutualAngular(Distribution):
         """
         return self._log_ratio(self._checked(directions))
 
+    @jax.jit
     def _log_ratio(self, directions: Array) -> Array:
         square, cross, live = prefix_products(directions)
         kappa = self.concentration[..., None]
@@ -199,6 +201,11 @@ class MutualAngular(Distribution):
     def sample(self, key: Key | None, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw sets of components one after the other, all sets at once."""
         assert key is not None
+        return self._draw(key, tuple(sample_shape))
+
+    # Compiled here: called outside jit, the loop inside would be compiled again at every call.
+    @partial(jax.jit, static_argnums=2)
+    def _draw(self, key: Key, sample_shape: tuple[int, ...]) -> Array:
         dtype = jnp.promote_types(self.concentration.dtype, jnp.float32)
         batch = (*sample_shape, *jnp.broadcast_shapes(*self._parameter_shapes()), self.dim)
 

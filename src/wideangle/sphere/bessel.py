@@ -46,6 +46,7 @@ def log_area(dim: int) -> float:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
+@partial(jax.jit, static_argnums=1)
 def log_mean_exp(concentration: Array, dim: int) -> Array:
     r"""Log of the mean of :math:`e^{\kappa u}` over the sphere: :math:`G_p(\kappa) \ge 0`.
 
@@ -63,6 +64,7 @@ def _(dim: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
+@partial(jax.jit, static_argnums=1)
 def mean_resultant(concentration: Array, dim: int) -> Array:
     r"""Expected cosine to the mean direction, :math:`A_p(\kappa) = I_{p/2} / I_{p/2-1}`."""
     return _descend(concentration, dim).ratio
@@ -75,6 +77,7 @@ def _(dim: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
     return mean_resultant(concentration, dim), slope * change
 
 
+@partial(jax.jit, static_argnums=1)
 def mean_resultant_slope(concentration: Array, dim: int) -> Array:
     r"""Derivative :math:`A_p'(\kappa)`, the variance of the cosine to the mean direction.
 
@@ -93,6 +96,7 @@ def log_normaliser(concentration: Array, dim: int) -> Array:
     return -(log_area(dim) + log_mean_exp(concentration, dim))
 
 
+@partial(jax.jit, static_argnums=1)
 def inverse_mean_resultant(cosine: Array, dim: int) -> Array:
     r"""Concentration whose expected cosine is ``cosine``: solves :math:`A_p(\kappa) = \rho`.
 

@@ -69,6 +69,7 @@ def angle_between(left: Array, right: Array) -> Array:
 
 
 @jax.custom_jvp
+@jax.jit
 def pairwise_angles(directions: Array) -> Array:
     r"""Angles in :math:`[0, \pi]` between all pairs of unit rows, shape ``(..., K, K)``.
 

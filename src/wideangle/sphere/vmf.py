@@ -8,8 +8,10 @@ vMF laws (the mutual-angular priors) need no special case where a resultant vani
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
-from jax import lax, random
+from jax import jit, lax, random
 
 from wideangle.sphere.bessel import (
     log_area,
@@ -39,6 +41,8 @@ def log_prob(natural: Array, value: Array) -> Array:
     return log_ratio_to_uniform(natural, value) - log_area(natural.shape[-1])
 
 
+# Compiled here: called outside jit, the loop inside would be compiled again at every call.
+@partial(jit, static_argnames="shape")
 def sample(key: Key, natural: Array, shape: tuple[int, ...] = ()) -> Array:
     r"""Draw exactly from the law, ``shape + natural.shape`` values at once.
 
