@@ -247,3 +247,29 @@ def test_the_bar_waits_and_names_the_phase(monkeypatch):
     text = terminal.getvalue()
     assert "warm-up" in text
     assert "sampling" in text
+
+
+def test_data_is_an_argument_of_one_program():
+    """Another data set of the same shape gives its own posterior and no new compilation."""
+    traces = []
+
+    def recipe(steps, data):
+        traces.append(1)
+        target = lambda x: -0.5 * jnp.sum((x - data["centre"]) ** 2)  # noqa: E731
+        return sweep(x=within(geodesic_hmc(steps["x"], 5, sphere=False), "x", target_of(target)))
+
+    def target_of(target):
+        return lambda latents: target(latents["x"])
+
+    def collect(latents, data):
+        return latents["x"] - data["centre"]
+
+    options = dict(n_warmup=50, n_draws=200, n_chains=2, steps={"x": 0.5}, collect=collect)
+    start = {"x": jnp.zeros((2, 3))}
+    means = []
+    for centre in (5.0, -5.0):
+        data = {"centre": jnp.full(3, centre)}
+        result = run(jax.random.key(0), recipe, start, data=data, progress=False, **options)
+        means.append(float(np.mean(result.draws.values[:, 100:])))
+    assert len(traces) == 1
+    assert np.all(np.abs(means) < 0.5)

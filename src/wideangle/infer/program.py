@@ -17,10 +17,12 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from wideangle.infer import adapt
 from wideangle.infer.kernel import Info, Update
-from wideangle.types import Array, Latents, Scalar
+from wideangle.types import Array, Latents
 
-Recipe: TypeAlias = Callable[[dict[str, Scalar]], Update]
-"""Step sizes in, update out: tuning stays outside the kernels."""
+Recipe: TypeAlias = Callable[..., Update]
+"""Step sizes in, update out: tuning stays outside the kernels. With ``data`` given to the run, a
+recipe takes it as its second argument, and one compiled program serves every data set of a
+shape."""
 
 MAX_ROUNDS = 64
 """Most rounds of one compiled chunk."""
@@ -47,7 +49,7 @@ class Program(NamedTuple):
     """A compiled recipe."""
 
     advance: Callable[..., tuple[RunState, Any]]
-    """``(state, limit, n_warmup, thin) -> (state, (values, infos))``: do ``limit`` rounds. A
+    """``(data, state, limit, n_warmup, thin) -> (state, (values, infos))``: ``limit`` rounds. A
     round is one iteration of warm-up, or the ``thin`` iterations of one draw."""
     n_rounds: int
     """Rounds that fit into one call."""
@@ -59,26 +61,35 @@ _PROGRAMS: weakref.WeakKeyDictionary[Recipe, dict[Any, Program]] = weakref.WeakK
 
 
 def compiled(
-    recipe: Recipe, state: RunState, targets: Mapping[str, float], collect: Callable[[Latents], Any]
+    recipe: Recipe,
+    state: RunState,
+    targets: Mapping[str, float],
+    collect: Callable[..., Any],
+    data: Any = None,
 ) -> Program:
-    """The program of a recipe; made once for every recipe and shape of its state."""
-    leaves, structure = jax.tree.flatten(state)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    """The program of a recipe; made once for every recipe and shape of its state and data."""
+    leaves, structure = jax.tree.flatten((state, data))
+    shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     signature = (collect, tuple(sorted(targets.items())), shapes, structure)
     programs = _PROGRAMS.setdefault(recipe, {})
     if signature not in programs:
-        programs[signature] = _build(recipe, state, targets, collect)
+        programs[signature] = _build(recipe, state, targets, collect, data)
     return programs[signature]
 
 
 def _build(
-    recipe: Recipe, state: RunState, targets: Mapping[str, float], collect: Callable[[Latents], Any]
+    recipe: Recipe,
+    state: RunState,
+    targets: Mapping[str, float],
+    collect: Callable[..., Any],
+    data: Any,
 ) -> Program:
+    given = () if data is None else (data,)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state[:2])
     counter, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), bool)
     key = jax.ShapeDtypeStruct((2,), jnp.uint32)
-    iterate = _Traced(_iteration(recipe, targets), *one, key, counter, flag)
-    gather = _Traced(collect, one[0])
+    iterate = _Traced(_iteration(recipe, targets), *one, key, counter, flag, *given)
+    gather = _Traced(collect, one[0], *given)
     shapes = gather.shapes, iterate.shapes[2]
     n_chains = state.keys.shape[0]
     size = n_chains * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
@@ -89,15 +100,16 @@ def _build(
 
     @jax.jit
     def advance(
-        constants: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
+        constants: Any, given: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
     ) -> tuple[RunState, Any]:
-        move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, 0, 0, None, None))
-        keep = jax.vmap(gather.bind(constants[1]))
+        fixed = (None,) * len(given)
+        move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, 0, 0, None, None, *fixed))
+        keep = jax.vmap(gather.bind(constants[1]), in_axes=(0, *fixed))
 
         def iteration(_: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
             state, total = carry
             warm = state.iteration < n_warmup
-            latents, tuning, infos = move(*state[:2], state.keys, state.iteration, warm)
+            latents, tuning, infos = move(*state[:2], state.keys, state.iteration, warm, *given)
             state = RunState(latents, tuning, state.iteration + 1, state.keys)
             return state, jax.tree.map(jnp.add, total, infos)
 
@@ -107,15 +119,19 @@ def _build(
             nothing = zeros(n_chains)[1]
             state, infos = jax.lax.fori_loop(0, length, iteration, (state, nothing))
             infos = _mean_acceptance(infos, length)
-            draw = keep(state.latents), infos
+            draw = keep(state.latents, *given), infos
             return state, jax.tree.map(lambda old, new: old.at[index].set(new), buffer, draw)
 
         return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
 
     constants = iterate.constants, gather.constants
 
-    def call(state: RunState, limit: int, n_warmup: int, thin: int) -> tuple[RunState, Any]:
-        return advance(constants, state, *(jnp.int32(n) for n in (limit, n_warmup, thin)))
+    def call(
+        data: Any, state: RunState, limit: int, n_warmup: int, thin: int
+    ) -> tuple[RunState, Any]:
+        given = () if data is None else (data,)
+        counts = (jnp.int32(n) for n in (limit, n_warmup, thin))
+        return advance(constants, given, state, *counts)
 
     return Program(call, n_rounds, shapes)
 
@@ -124,10 +140,16 @@ def _iteration(recipe: Recipe, targets: Mapping[str, float]) -> Callable[..., An
     """One iteration of one chain: update the latents, learn from the acceptance."""
 
     def iteration(
-        latents: Latents, tuning: dict[str, Any], raw_key: Array, count: Array, warm: Array
+        latents: Latents,
+        tuning: dict[str, Any],
+        raw_key: Array,
+        count: Array,
+        warm: Array,
+        *given: Any,
     ) -> tuple[Latents, dict[str, Any], dict[str, Info]]:
         key = jax.random.fold_in(jax.random.wrap_key_data(raw_key, impl=KEY_KIND), count)
-        update = recipe({name: adapt.current(one, warm) for name, one in tuning.items()})
+        steps = {name: adapt.current(one, warm) for name, one in tuning.items()}
+        update = recipe(steps, *given)
         moved, infos = update(key, latents)
         infos = {"update": infos} if isinstance(infos, Info) else infos
         if missing := targets.keys() - infos.keys():

@@ -69,7 +69,8 @@ def run(
     n_chains: int = 4,
     steps: Mapping[str, float] | None = None,
     targets: Mapping[str, float] | None = None,
-    collect: Callable[[Latents], Any] | None = None,
+    data: Any = None,
+    collect: Callable[..., Any] | None = None,
     thin: int = 1,
     progress: bool | None = None,
     on_chunk: Callable[[RunState, Draws], None] | None = None,
@@ -93,6 +94,10 @@ def run(
     targets
         Target acceptance of the steps to tune in warm-up; each must be the name of a step and
         of a block. Steps without a target stay as they are.
+    data
+        Any pytree of arrays, handed to ``recipe(steps, data)`` and ``collect(latents, data)``.
+        Unlike data that the recipe closes over, another data set of the same shape needs no
+        new compilation.
     collect
         ``latents -> what to keep of a draw``; all of it by default.
     thin
@@ -118,10 +123,10 @@ def run(
         state = _begin(key, initial, steps, n_chains)
     else:
         state = jax.tree.map(_strong, resume)
-    program = compiled(recipe, state, targets, collect or _everything)
+    program = compiled(recipe, state, targets, collect or _everything, data)
     plan = _Plan(n_warmup, n_draws, thin)
     store = _Store(program.shapes, plan, state)
-    state, interrupted = _loop(program, state, plan, store, progress, on_chunk, chunk)
+    state, interrupted = _loop(program, data, state, plan, store, progress, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -163,7 +168,7 @@ def _strong(leaf: Any) -> jax.Array:
     return jnp.asarray(leaf, leaf.dtype)
 
 
-def _everything(latents: Latents) -> Latents:
+def _everything(latents: Latents, *_: Any) -> Latents:
     return latents
 
 
@@ -212,6 +217,7 @@ class _Store:
 
 def _loop(
     program: Program,
+    data: Any,
     state: RunState,
     plan: _Plan,
     store: _Store,
@@ -229,7 +235,7 @@ def _loop(
             while done < plan.n_rounds:
                 limit = min(size, largest, plan.n_rounds - done)
                 began = time.monotonic()
-                moved, values = program.advance(state, limit, plan.n_warmup, plan.thin)
+                moved, values = program.advance(data, state, limit, plan.n_warmup, plan.thin)
                 jax.block_until_ready(moved)
                 n_warm = min(max(plan.n_warmup - done, 0), limit)
                 store.add(values, n_warm, limit)
