@@ -7,6 +7,7 @@ experts with one exponential each and no logarithm, and still cannot underflow.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import jax
@@ -25,7 +26,7 @@ class ExpertTerms(NamedTuple):
 
 
 class ExpertLikelihood(Protocol):
-    """One kind of expert; instances are hashable, since compiled code depends on them."""
+    """One kind of expert: a frozen dataclass, registered as static, since code depends on it."""
 
     @property
     def n_outputs(self) -> int:
@@ -40,8 +41,14 @@ class ExpertLikelihood(Protocol):
         """Expected target of each expert: ``scores`` (K, O, N) to (K, C, N)."""
         ...
 
+    def information(self, scores: Array) -> Array:
+        """Fisher information of the scores: (K, O, N) to (K, O, O, N)."""
+        ...
 
-class LogisticExperts(NamedTuple):
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class LogisticExperts:
     r"""Two classes, :math:`p(y=1) = \sigma(\beta\cdot x)` (paper: Section 3.3)."""
 
     @property
@@ -62,9 +69,15 @@ class LogisticExperts(NamedTuple):
         """Probabilities of the two classes."""
         return jnp.concatenate([jax.nn.sigmoid(-scores), jax.nn.sigmoid(scores)], axis=1)
 
+    def information(self, scores: Array) -> Array:
+        """Variance of the Bernoulli target."""
+        return (jax.nn.sigmoid(scores) * jax.nn.sigmoid(-scores))[:, :, None]
 
-class SoftmaxExperts(NamedTuple):
-    r"""C classes, :math:`p(y=c) \propto e^{\beta_c\cdot x}`; all C vectors are kept, for symmetry."""
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class SoftmaxExperts:
+    r"""C classes, :math:`p(y=c) \propto e^{\beta_c\cdot x}`; all C vectors kept, for symmetry."""
 
     n_classes: int
 
@@ -85,6 +98,12 @@ class SoftmaxExperts(NamedTuple):
     def mean(self, scores: Array) -> Array:
         """Class probabilities."""
         return jax.nn.softmax(scores, axis=1)
+
+    def information(self, scores: Array) -> Array:
+        """Covariance of the one-hot target."""
+        proba = self.mean(scores)
+        diagonal = jnp.eye(self.n_classes, dtype=proba.dtype)[:, :, None] * proba[:, :, None]
+        return diagonal - proba[:, :, None] * proba[:, None]
 
 
 def experts_for(n_classes: int) -> LogisticExperts | SoftmaxExperts:

@@ -1,6 +1,8 @@
 r"""Mixture of experts: a softmax gate chooses, an expert answers, and the choice is summed out.
 
-.. math:: p(y\mid x) = \sum_k \frac{e^{\eta_k\cdot x}}{\sum_j e^{\eta_j\cdot x}}\; p_k(y\mid\beta_k\cdot x)
+.. math::
+    p(y\mid x) = \sum_k \frac{e^{\eta_k\cdot x}}{\sum_j e^{\eta_j\cdot x}}\;
+                p_k(y\mid\beta_k\cdot x)
 
 Paper: Section 3.3 (BMEM), where the choice z is kept and sampled or given a factor; summed out,
 the posterior is the same and mixes far better.
@@ -49,7 +51,7 @@ def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch) -> Scalar
     return log_lik_terms(expert, weights, batch)[0]
 
 
-def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch):  # noqa: ANN202
+def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch):
     value, by_gate, by_scores = log_lik_terms(expert, weights, batch)
     stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
     gradient = _dot("an,np->ap", stacked, batch.rows)  # one product, not two thin ones
@@ -57,7 +59,7 @@ def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch): 
     return value, Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
 
 
-def _log_lik_backward(expert: ExpertLikelihood, gradient: Weights, change: Scalar):  # noqa: ANN202
+def _log_lik_backward(expert: ExpertLikelihood, gradient: Weights, change: Scalar):
     return jax.tree.map(lambda g: change * g, gradient), None
 
 

@@ -1,0 +1,203 @@
+"""Which inference goes with which settings: the one place where priors, model and kernels meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.estimators.moe_map import Regulariser, climb, fill
+from wideangle.estimators.moe_mcmc import fit_mcmc
+from wideangle.estimators.moe_vi import Data, fit_vi
+from wideangle.infer.ascent import as_dense
+from wideangle.models.coordinates import Priors, Problem, weights_of
+from wideangle.models.experts import ExpertLikelihood
+from wideangle.models.mixture_of_experts import Batch
+from wideangle.posterior import Draws
+from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.dpp import DeterminantalComponents
+from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.storage import Checkpoint, fingerprint
+from wideangle.types import Key
+
+MAP_STARTS, VI_STARTS, VI_DRAWS = 8, 4, 64
+REFERENCE = 256
+"""Training rows on which draws are compared."""
+DENSE_LIMIT = 2**31
+"""Bytes up to which sparse rows are made dense for samplers that need all rows at every step."""
+
+
+class Rows(NamedTuple):
+    """Prepared data: rows (N, p) dense or CSR with the intercept, classes 0..C-1, weights."""
+
+    rows: Any
+    targets: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit leaves behind."""
+
+    draws: Draws
+    """Values ``weights`` and ``log_lik``, axes (chain, draw, ...); starts count as chains."""
+    priors: Priors
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def build_priors(settings: Any, n_features: int, expert: ExpertLikelihood) -> Priors:
+    """Priors of gate and flattened experts from an estimator's settings."""
+    given = settings.prior
+    sizes = (n_features, n_features * expert.n_outputs)
+    if isinstance(given, str):
+        return Priors(*(_named_prior(settings, size) for size in sizes))
+    pair = given if isinstance(given, tuple) else (given, given)
+    for name, prior, size in zip(("gate", "experts"), pair, sizes, strict=True):
+        wanted = (settings.n_experts, size)
+        if not isinstance(prior, ComponentPrior) or prior.event_shape != wanted:
+            shape = getattr(prior, "event_shape", None)
+            raise ValueError(
+                f"prior of the {name} has event shape {shape}: must be a ComponentPrior over "
+                f"{wanted[0]} vectors of length {wanted[1]} (intercept column included)."
+            )
+    return Priors(*pair)
+
+
+def _named_prior(settings: Any, size: int) -> ComponentPrior:
+    n, scale = settings.n_experts, np.float32(settings.scale)
+    if settings.prior == "gaussian":
+        return GaussianComponents(n, size, scale)
+    if settings.prior == "dpp":
+        return DeterminantalComponents(n, size, scale)
+    kind = settings.kind or ("II" if settings.inference == "vi" else "I")
+    if settings.prior == "vmf":
+        # Independent directions; without a mean direction they are uniform.
+        directions = MutualAngular(n, max(size, 2), np.float32(0.0), "independent")
+    elif settings.concentration is None:
+        directions = MutualAngular.from_cosine(n, max(size, 2), np.float32(settings.cosine), kind)
+    else:
+        directions = MutualAngular(n, max(size, 2), np.float32(settings.concentration), kind)
+    shape = np.float32(settings.magnitude_shape)
+    return PolarComponents(directions, shape, shape / (scale * np.sqrt(np.float32(size))))
+
+
+def fit_by_mcmc(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:
+    """Chains in the posterior."""
+    fit = fit_mcmc(
+        key,
+        Problem(build_priors(settings, data.rows.shape[1], expert), expert, dense_batch(data)),
+        sampler=settings.sampler,
+        n_warmup=settings.n_warmup,
+        n_draws=settings.n_draws,
+        n_chains=settings.n_chains,
+        learn_prior=settings.learn_prior,
+        progress=settings.progress,
+        checkpoint=_checkpoint(key, settings, data),
+    )
+    notes = {"acceptance": fit.run.acceptance, "interrupted": fit.run.interrupted}
+    return Fitted(fit.draws, fit.priors, notes)
+
+
+def fit_by_map(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:
+    """The most probable weights, from the best of several starts."""
+    priors = build_priors(settings, data.rows.shape[1], expert)
+    modes = climb(
+        key,
+        priors,
+        expert,
+        data,
+        n_starts=settings.n_starts or MAP_STARTS,
+        n_passes=settings.n_passes,
+        regulariser=regulariser(settings),
+        progress=settings.progress,
+    )
+    best = jax.tree.map(lambda leaf: leaf[0], modes.points)
+    weights = weights_of(priors, best, expert)
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], weights)
+    notes = {"log_posterior": modes.values, "interrupted": modes.interrupted}
+    return Fitted(Draws({"weights": draws}), priors, notes)
+
+
+def fit_by_vi(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:
+    """Draws of the variational laws of several starts; a start counts as a chain."""
+    priors = build_priors(settings, data.rows.shape[1], expert)
+    key_fit, key_draw = jax.random.split(key)
+    strengths = regulariser(settings)
+    fits = fit_vi(
+        key_fit,
+        Data(*data),
+        *priors,
+        expert,
+        q=settings.guide,
+        temperature=settings.temperature,
+        n_starts=settings.n_starts or VI_STARTS,
+        n_passes=settings.n_passes,
+        batch_size=settings.batch_size,
+        strengths=(0.0, 0.0) if strengths is None else (settings.strength, float(strengths.gate)),
+        gamma=settings.gamma,
+        progress=settings.progress,
+    )
+    keys = jax.random.split(key_draw, len(fits))
+    each = [fit.sample(k, VI_DRAWS) for fit, k in zip(fits, keys, strict=True)]
+    draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
+    notes = {
+        "elbo": [fit.elbo for fit in fits],
+        "elbo_error": [fit.elbo_error for fit in fits],
+        "temperature": fits[0].temperature,
+        "interrupted": fits[0].interrupted,
+    }
+    return Fitted(Draws({"weights": draws}), priors, notes)
+
+
+FITS: dict[str, Callable[[Key, Any, Rows, ExpertLikelihood], Fitted]] = {
+    "mcmc": fit_by_mcmc,
+    "map": fit_by_map,
+    "vi": fit_by_vi,
+}
+
+
+def regulariser(settings: Any) -> Regulariser | None:
+    """Omega's weights, or None when both are 0."""
+    gate = settings.strength if settings.gate_strength is None else settings.gate_strength
+    if settings.strength == 0 and gate == 0:
+        return None
+    return Regulariser(*(jnp.float32(v) for v in (settings.strength, gate, settings.gamma)))
+
+
+def dense_batch(data: Rows) -> Batch:
+    """All rows on the device; refuses sparse data that would not fit."""
+    rows = data.rows
+    if sp.issparse(rows):
+        size = rows.shape[0] * rows.shape[1] * 4
+        if size > DENSE_LIMIT:
+            raise ValueError(
+                f"X has {rows.shape[0]} x {rows.shape[1]} entries, {size / 2**30:.1f} GiB when "
+                "dense: inference='mcmc' works on dense rows. Use inference='vi', which reads "
+                "sparse minibatches, or fewer columns."
+            )
+        rows = rows.toarray()
+    return fill(Batch(rows, data.targets, data.weights.astype(np.float32)))
+
+
+def reference_rows(data: Rows, n_rows: int = REFERENCE) -> np.ndarray:
+    """Some training rows, evenly spread, on which draws are compared."""
+    chosen = np.unique(np.linspace(0, data.rows.shape[0] - 1, n_rows).astype(int))
+    return as_dense(data.rows, chosen, np.float32)
+
+
+def _checkpoint(key: Key, settings: Any, data: Rows) -> Checkpoint | None:
+    if settings.checkpoint is None:
+        return None
+    params = settings.get_params(deep=False)
+    meta = {k: repr(v) for k, v in params.items() if k not in ("checkpoint", "progress")}
+    rows = data.rows
+    parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
+    arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
+    arrays |= {"targets": data.targets, "weights": data.weights, "key": jax.random.key_data(key)}
+    mark = fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
+    return Checkpoint(settings.checkpoint, fingerprint=mark)

@@ -1,0 +1,228 @@
+r"""Coordinates in which the posterior of a mixture of experts is easy to walk through.
+
+Two changes of variable, one after the other:
+
+1. From vectors to free coordinates x in which the *prior* is close to a standard Gaussian: for
+   priors with separate directions and lengths those of
+   :class:`~wideangle.priors.support.PolarTransform`, for Gaussian ones division by the scale.
+2. From x to u, x = L u, in which the *posterior* is close to a standard Gaussian: L comes from the
+   Fisher information at one point. Without it the step is set by the best determined direction
+   and the trajectory by the worst: adding one vector to all gates changes nothing, for example.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import digamma, polygamma
+
+from wideangle.models.experts import ExpertLikelihood
+from wideangle.models.mixture_of_experts import Batch, Weights, log_lik, score
+from wideangle.priors.components import ComponentPrior, PolarComponents
+from wideangle.types import Array, Components, Key, Scalar
+
+JOINT_LIMIT = 4096
+"""Largest number of coordinates whitened together; beyond, gates are whitened one by one."""
+
+
+class Priors(NamedTuple):
+    """Priors of the gate vectors, (K, p), and of the flattened experts, (K, O p)."""
+
+    gate: ComponentPrior
+    experts: ComponentPrior
+
+
+class Point(NamedTuple):
+    """One array for the gate and one for the experts, in whichever coordinates."""
+
+    gate: Array
+    experts: Array
+
+
+def n_coordinates(prior: ComponentPrior) -> int:
+    """Free coordinates per component."""
+    return prior.dim + isinstance(prior, PolarComponents)
+
+
+def to_vectors(prior: ComponentPrior, x: Array) -> Array:
+    """Component vectors (K, p) from free coordinates."""
+    if not isinstance(prior, PolarComponents):
+        return prior.scale[..., None, None] * x  # pyright: ignore[reportAttributeAccessIssue]
+    return to_components(prior, x).vectors
+
+
+def to_components(prior: PolarComponents, x: Array) -> Components:
+    """Direction and length from free coordinates."""
+    centre, spread = _standard_log_length(prior)
+    length = jnp.exp(centre[..., None] + spread[..., None] * x[..., -1])
+    return Components(_direction(x), length)
+
+
+def from_vectors(prior: ComponentPrior, vectors: Array) -> Array:
+    """Free coordinates of component vectors."""
+    if not isinstance(prior, PolarComponents):
+        return vectors / prior.scale[..., None, None]  # pyright: ignore[reportAttributeAccessIssue]
+    directions, lengths = Components.from_vectors(vectors)
+    centre, spread = _standard_log_length(prior)
+    standard = (jnp.log(lengths) - centre[..., None]) / spread[..., None]
+    return jnp.concatenate([directions * jnp.sqrt(1.0 * prior.dim), standard[..., None]], axis=-1)
+
+
+def log_prior(prior: ComponentPrior, x: Array) -> Scalar:
+    """Log density of the free coordinates, up to a constant."""
+    if not isinstance(prior, PolarComponents):
+        size = prior.n_components * prior.dim
+        scale = prior.scale  # pyright: ignore[reportAttributeAccessIssue]
+        return prior.log_prob(to_vectors(prior, x)) + size * jnp.log(scale)
+    components = to_components(prior, x)
+    passenger = -0.5 * jnp.sum(x[..., :-1] ** 2)
+    return prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + passenger
+
+
+def log_volume(prior: ComponentPrior, x: Array) -> Scalar:
+    """What to add to :func:`log_prior` before *maximising* it.
+
+    The free passenger of polar coordinates, |x|, has its mode at 0, where there is no direction;
+    with the volume of its shell it sits at sqrt(p - 1).
+    """
+    if not isinstance(prior, PolarComponents):
+        return jnp.zeros(())
+    square = jnp.sum(x[..., :-1] ** 2, axis=-1)
+    return 0.5 * (prior.dim - 1) * jnp.sum(jnp.log(square))
+
+
+def weights_of(priors: Priors, x: Point, expert: ExpertLikelihood) -> Weights:
+    """The model's weight vectors at free coordinates."""
+    experts = to_vectors(priors.experts, x.experts)
+    shape = (*experts.shape[:-1], expert.n_outputs, -1)
+    return Weights(to_vectors(priors.gate, x.gate), experts.reshape(shape))
+
+
+def draw_point(key: Key, priors: Priors) -> Point:
+    """Free coordinates of a draw from the priors."""
+    keys = jax.random.split(key)
+    return Point(*(from_vectors(p, p.sample(k)) for p, k in zip(priors, keys, strict=True)))
+
+
+class Problem(NamedTuple):
+    """All that the posterior of a mixture of experts depends on."""
+
+    priors: Priors
+    expert: ExpertLikelihood
+    batch: Batch
+
+
+def log_joint(x: Point, problem: Problem) -> Scalar:
+    """Log posterior of the free coordinates, up to a constant, with the choice summed out."""
+    priors = problem.priors
+    prior = log_prior(priors.gate, x.gate) + log_prior(priors.experts, x.experts)
+    weights = weights_of(priors, x, problem.expert)
+    return prior + log_lik(problem.expert, weights, problem.batch)
+
+
+class Whitening(NamedTuple):
+    """Square roots of the posterior covariance of the free coordinates.
+
+    ``gate`` is one matrix for all gates (joint) or K matrices; ``experts`` K matrices.
+    """
+
+    gate: Array
+    experts: Array
+
+    def apply(self, u: Point) -> Point:
+        """X = L u."""
+        return Point(_multiply(self.gate, u.gate), _multiply(self.experts, u.experts))
+
+    def solve(self, x: Point) -> Point:
+        """U = L^-1 x."""
+        return Point(_solve(self.gate, x.gate), _solve(self.experts, x.experts))
+
+
+def fisher_whitening(priors: Priors, x: Point, expert: ExpertLikelihood, batch: Batch) -> Whitening:
+    r"""Whitening from the Fisher information at x, as if the choice of expert were seen.
+
+    Precision of the coordinates: :math:`J^\top F J + I`, with J the derivative of the vectors in
+    them. :math:`F_{jk} = \sum_n w_n(\delta_{jk}\pi_{nj} - \pi_{nj}\pi_{nk})x_nx_n^\top` for the
+    gate, :math:`F_k = \sum_n w_n\pi_{nk} I(s_{nk})\otimes x_nx_n^\top` for expert k.
+    """
+    weights = weights_of(priors, x, expert)
+    gate_scores, scores = score(weights, batch.rows)
+    gate = jax.nn.softmax(gate_scores, axis=0)
+    information = expert.information(scores) * (gate * batch.weights)[:, None, None]
+    return Whitening(
+        _gate_root(priors.gate, x.gate, gate, batch),
+        _expert_root(priors.experts, x.experts, information, batch.rows),
+    )
+
+
+def _gate_root(prior: ComponentPrior, x: Array, gate: Array, batch: Batch) -> Array:
+    n, size = x.shape
+    jacobian = _jacobian(prior, x)
+    rows, row_weights = batch.rows, batch.weights
+    own = _dot("np,kn,nq->kpq", rows, gate * row_weights, rows)
+    if n * size <= JOINT_LIMIT:
+        # sqrt(w) pi_k J_k^T x_n: its Gram matrix is the part that couples the gates
+        seen = _dot("kpa,np->nka", jacobian, rows)
+        shared = (seen * (gate * jnp.sqrt(row_weights)).T[..., None]).reshape(len(rows), -1)
+        blocks = _dot("kpa,kpq,kqb->kab", jacobian, own, jacobian)
+        precision = -_dot("ni,nj->ij", shared, shared) + jax.scipy.linalg.block_diag(*blocks)
+        return _root(precision + jnp.eye(n * size, dtype=x.dtype))
+    spread = gate * (1.0 - gate) * row_weights
+    own = _dot("np,kn,nq->kpq", rows, spread, rows)
+    return _root(_dot("kpa,kpq,kqb->kab", jacobian, own, jacobian) + jnp.eye(size, dtype=x.dtype))
+
+
+def _expert_root(prior: ComponentPrior, x: Array, information: Array, rows: Array) -> Array:
+    jacobian = _jacobian(prior, x)
+    n, outputs = information.shape[:2]
+    own = _dot("np,kodn,nq->kopdq", rows, information, rows)
+    own = own.reshape(n, outputs * rows.shape[1], -1)
+    precision = _dot("kpa,kpq,kqb->kab", jacobian, own, jacobian)
+    return _root(precision + jnp.eye(x.shape[-1], dtype=x.dtype))
+
+
+def _jacobian(prior: ComponentPrior, x: Array) -> Array:
+    """Derivative of each vector in its own coordinates, (K, p, size)."""
+
+    def one(row: Array) -> Array:
+        return to_vectors(prior, row[None])[0]
+
+    return jax.vmap(jax.jacfwd(one))(x)
+
+
+def _root(precision: Array) -> Array:
+    """L with L L^T = precision^-1."""
+    lower = jnp.linalg.cholesky(precision)
+    eye = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
+    inverse = lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
+    return jnp.swapaxes(inverse, -1, -2)
+
+
+def _multiply(root: Array, u: Array) -> Array:
+    if root.ndim == 2:  # noqa: PLR2004
+        return _dot("ij,j->i", root, u.reshape(-1)).reshape(u.shape)
+    return _dot("kij,kj->ki", root, u)
+
+
+def _solve(root: Array, x: Array) -> Array:
+    if root.ndim == 2:  # noqa: PLR2004
+        flat = jax.scipy.linalg.solve_triangular(root, x.reshape(-1), lower=False)
+        return flat.reshape(x.shape)
+    return jax.vmap(lambda r, v: jax.scipy.linalg.solve_triangular(r, v, lower=False))(root, x)
+
+
+def _direction(x: Array) -> Array:
+    inner = x[..., :-1]
+    return inner / jnp.sqrt(jnp.sum(inner**2, axis=-1, keepdims=True))
+
+
+def _standard_log_length(prior: PolarComponents) -> tuple[Array, Array]:
+    shape = prior.magnitude_shape
+    return digamma(shape) - jnp.log(prior.magnitude_rate), jnp.sqrt(polygamma(1, shape))
+
+
+def _dot(pattern: str, *arrays: Any) -> Array:
+    return jnp.einsum(pattern, *arrays, precision=lax.Precision.HIGHEST)
