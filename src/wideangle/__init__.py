@@ -4,7 +4,9 @@ Components whose prior pushes them to point in different directions, for mixture
 infinite latent feature models, and as NumPyro distributions for a model of your own.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -17,7 +19,23 @@ from wideangle.sphere.diversity import Diversity, angular_spread, diversity, eff
 from wideangle.sphere.geometry import pairwise_angles
 from wideangle.types import Components
 
-__version__ = version("wideangle")
+try:
+    __version__ = version("wideangle")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0+unknown"
+
+# scikit-learn takes a second to import: only those who use an estimator pay for it.
+_ESTIMATORS = {
+    "MixtureOfExpertsClassifier": "wideangle.estimators.mixture_of_experts",
+    "paper_method": "wideangle.estimators.methods",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module 'wideangle' has no attribute {name!r}")
+    return getattr(import_module(_ESTIMATORS[name]), name)
+
 
 __all__ = [
     "ComponentPrior",
@@ -25,6 +43,7 @@ __all__ = [
     "DeterminantalComponents",
     "Diversity",
     "GaussianComponents",
+    "MixtureOfExpertsClassifier",
     "MutualAngular",
     "PolarComponents",
     "VmfGammaFactors",
@@ -35,5 +54,6 @@ __all__ = [
     "effective_directions",
     "expected_log_prior",
     "pairwise_angles",
+    "paper_method",
     "update_prior",
 ]

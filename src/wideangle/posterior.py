@@ -95,7 +95,7 @@ class Draws:
 
         groups = {"posterior": dict(named_leaves(self.values))}
         if self.stats:
-            groups["sample_stats"] = _arviz_stats(self.stats)
+            groups["sample_stats"] = arviz_stats(self.stats)
         return to_arviz(groups, coords=coords, dims=dims)
 
 
@@ -184,7 +184,7 @@ def _joiner(axis: int) -> Callable[[Any, Any], Any]:
     return join
 
 
-def _arviz_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def arviz_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Names ArviZ plots know (``diverging``), and one column per block beside them."""
     table: dict[str, np.ndarray] = {}
     for name, info in stats.items():
