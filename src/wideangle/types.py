@@ -41,7 +41,9 @@ class Components(NamedTuple):
     def from_vectors(cls, vectors: Array) -> Components:
         """Split vectors into direction and length; a zero vector keeps a zero direction."""
         # Scaling by the largest entry first: squares of 1e-30 vanish in float32.
-        scale = jnp.max(jnp.abs(vectors), axis=-1, keepdims=True)
+        # It cancels, so it needs no gradient; that of a maximum is 1/0 where the compiler evaluates
+        # the same entry twice and rounds it differently.
+        scale = jax.lax.stop_gradient(jnp.max(jnp.abs(vectors), axis=-1, keepdims=True))
         safe = jnp.where(scale > 0, scale, 1.0)
         scaled = vectors / safe
         square = jnp.sum(scaled**2, axis=-1, keepdims=True)

@@ -158,7 +158,8 @@ class PolarComponents(ComponentPrior):
         return Components(directions, self._draw_lengths(key_length, lengths))
 
     def _draw_lengths(self, key: Key, shape: tuple[int, ...]) -> Array:
-        unit = random.gamma(key, self.magnitude_shape[..., None], shape)
+        shape_parameter = self.magnitude_shape[..., None]
+        unit = random.gamma(key, shape_parameter, shape, shape_parameter.dtype)
         # A shape far below 1 underflows to 0, which is not a length.
         return jnp.maximum(unit / self.magnitude_rate[..., None], jnp.finfo(unit.dtype).tiny)
 

@@ -102,7 +102,8 @@ class VmfGammaFactors(NamedTuple):
         key_direction, key_length = random.split(key)
         natural = self.concentrations[..., None] * self.mean_directions
         directions = vmf.sample(key_direction, natural, sample_shape)
-        unit = random.gamma(key_length, self.shapes, sample_shape + self.shapes.shape)
+        outer = sample_shape + self.shapes.shape
+        unit = random.gamma(key_length, self.shapes, outer, self.shapes.dtype)
         return Components(directions, jnp.maximum(unit / self.rates, jnp.finfo(unit.dtype).tiny))
 
     def log_prob_polar(self, components: Components) -> Array:

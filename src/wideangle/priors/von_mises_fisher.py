@@ -47,12 +47,12 @@ class VonMisesFisher(Distribution):
     def __init__(
         self, mean_direction: Any, concentration: Any, *, validate_args: bool | None = None
     ) -> None:
+        check_range("concentration", concentration, 0.0)
         mean_direction = as_floating(mean_direction)
         concentration = as_floating(concentration, like=mean_direction)
         check_shape("mean_direction", mean_direction.shape, ("p",))
         check_count("mean_direction.shape[-1]", mean_direction.shape[-1], 2)
         check_unit("mean_direction", mean_direction)
-        check_range("concentration", concentration, 0.0)
         batch = jax.lax.broadcast_shapes(mean_direction.shape[:-1], concentration.shape)
         self.concentration = jnp.broadcast_to(concentration, batch)
         self.mean_direction = jnp.broadcast_to(mean_direction, batch + mean_direction.shape[-1:])
