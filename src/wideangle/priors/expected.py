@@ -8,7 +8,7 @@ The hard part of the type II prior is :math:`E\log Z_p(\kappa|S|)`. With
     its argument (:math:`A_p(t)/t = \sum_k 2/(t^2 + j_k^2)` is decreasing), with nothing to tune,
     and tight: within a few percent everywhere, within 0.2 % at p = 123.
 ``"printed"``
-    The paper's Eq. (6), a quadratic bound with two free parameters. Its first step is Bouchard's
+    The paper's Eq. (7), a quadratic bound with two free parameters. Its first step is Bouchard's
     inequality for sums applied to an integral, where it holds only while the area of the sphere is
     large. For p >= 17 the result is not a bound, and optimised it tends to minus infinity from
     p = 18 on; those dimensions are refused. Kept as a record of the paper.
@@ -33,7 +33,7 @@ from wideangle.types import Array
 BOUNDS = ("jensen", "printed")
 
 PRINTED_BOUND_MAX_DIM = 16
-"""Largest dimension in which the paper's Eq. (6) bounds log Z for every resultant."""
+"""Largest dimension in which the paper's Eq. (7) bounds log Z for every resultant."""
 
 
 def expected_log_prior(
@@ -44,7 +44,7 @@ def expected_log_prior(
     Exact for independent components, for the Gaussian prior and at concentration 0. Adding
     :meth:`VmfGammaFactors.entropy_to_uniform` gives minus (an upper bound on) the KL divergence.
 
-    Paper: Eq. (11) in Appendix A. Differs from the paper: the bound on log Z (see the module); the
+    Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z (see the module); the
     constants :math:`\log C_p` are kept, so that concentrations can be learned.
     """
     if isinstance(prior, GaussianComponents):

@@ -40,7 +40,7 @@ def log_area(dim: int) -> float:
 
     A host float64: at p = 1e6 it is about -5.5e6, where float32 has no decimals left.
 
-    Differs from the paper: Eq. (6) and Appendix A (VIII) print the area one dimension up.
+    Differs from the paper: Eq. (7) and Appendix A (VIII) print the area one dimension up.
     """
     return math.log(2.0) + 0.5 * dim * math.log(math.pi) - math.lgamma(0.5 * dim)
 

@@ -159,7 +159,7 @@ def entropy_to_uniform(concentration: Array, dim: int) -> Array:
 def entropy(concentration: Array, dim: int) -> Array:
     r"""Differential entropy :math:`\log Z_p(\kappa) - \kappa A_p(\kappa)`.
 
-    Differs from the paper: Eq. (entropy) in Appendix A leaves out :math:`\log C_p`, which is
+    Differs from the paper: the last equation of Appendix A leaves out :math:`\log C_p`, which is
     harmless only while the concentration is fixed.
     """
     return entropy_to_uniform(concentration, dim) + log_area(dim)
