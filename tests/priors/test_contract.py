@@ -40,6 +40,17 @@ PRIORS = {
     "determinantal": lambda scale: DeterminantalComponents(2, 3, 1.5 * scale),
 }
 EVERY = pytest.mark.parametrize("make", PRIORS.values(), ids=PRIORS)
+
+
+def quickly(*names):
+    """Every prior, but only some in the fast tests."""
+    cases = [
+        pytest.param(make, id=name, marks=[] if name in names else pytest.mark.slow)
+        for name, make in PRIORS.items()
+    ]
+    return pytest.mark.parametrize("make", cases)
+
+
 KEY = jax.random.key(0)
 
 
@@ -62,7 +73,7 @@ def test_shapes(make):
     assert jax.eval_shape(joined.log_prob, value).shape == (6,)
 
 
-@EVERY
+@quickly("vmf", "type II", "polar", "determinantal")
 def test_a_prior_is_a_pytree_that_jit_and_vmap_take_apart(make):
     scales = jnp.array([0.5, 1.0, 2.0])
     prior = make(scales)
@@ -79,7 +90,7 @@ def test_a_prior_is_a_pytree_that_jit_and_vmap_take_apart(make):
     assert shape.shape == draws.shape
 
 
-@EVERY
+@quickly("vmf", "type I", "polar", "determinantal")
 def test_draws_are_in_the_support_and_survive_the_map(make):
     prior = make(jnp.array([0.5, 2.0]))
     draws = prior.sample(KEY, (5,))
@@ -216,7 +227,7 @@ def test_nuts_draws_directions_and_components():
         assert np.all(np.abs(ours.mean(0) - exact.mean(0)) < FOUR * error), name
 
 
-@EVERY
+@quickly("type II", "polar")
 def test_expanding_draws_independent_copies(make):
     draws = np.asarray(make(1.0).expand((2,)).sample(KEY, (2000,)))
     assert not np.allclose(draws[:, 0], draws[:, 1])

@@ -22,7 +22,7 @@ def start(kind, n=5):
     return PolarComponents(MutualAngular(n, 3, 0.5, kind, OTHER), 1.0, 1.0)
 
 
-@pytest.mark.parametrize("kind", ["I", "II", "independent"])
+@pytest.mark.parametrize("kind", ["I", "II", pytest.param("independent", marks=pytest.mark.slow)])
 def test_parameters_come_back_from_draws(kind):
     truth = PolarComponents(MutualAngular(5, 3, 3.0, kind, FIRST), 4.0, 2.0)
     draws = truth.sample_polar(jax.random.key(0), (4000,))
@@ -91,7 +91,7 @@ def best_concentration(objective):
     return np.exp(found.x)
 
 
-@pytest.mark.parametrize("kind", ["I", "II", "independent"])
+@pytest.mark.parametrize("kind", ["I", "II", pytest.param("independent", marks=pytest.mark.slow)])
 def test_concentration_maximises_the_density_of_draws(kind):
     draws = MutualAngular(4, 3, 2.0, kind, FIRST).sample(jax.random.key(3), (30,))
 

@@ -147,7 +147,7 @@ def test_vectorised_evaluation_is_elementwise():
     np.testing.assert_allclose(whole, single, rtol=1e-14)
 
 
-@pytest.mark.parametrize("dim", [2, 3, 123, 5000, 10**6])
+@pytest.mark.parametrize("dim", [2, 36, 10**6])
 @pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float32, 2e-6), (jnp.float64, 1e-13)])
 def test_inverse_mean_resultant_round_trip(dim, dtype, rtol):
     cosines = jnp.asarray([1e-6, 1e-3, 0.1, 0.5, 0.9, 0.99, 0.999], dtype)
