@@ -1,0 +1,144 @@
+"""The climb of a variational mixture of experts: objective, minibatches, rates, length."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from wideangle.checks import check_range, check_shape
+from wideangle.estimators.moe_start import start
+from wideangle.infer.ascent import Ascent, AscentState, Minibatches, ascend, begin
+from wideangle.models.collapsed import Guides, Terms, n_noise, objective
+from wideangle.models.experts import ExpertLikelihood
+from wideangle.models.mixture_of_experts import Batch
+from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.types import Array, Key
+
+MIN_PASSES, FULL_STEPS = 20, 1500
+"""Passes over many rows, and steps when a step sees all rows; see :meth:`Job.length`."""
+TABLE = 2**22
+"""Normals drawn once; steps read them at random places, since fresh ones would cost more than
+the model itself."""
+
+
+class Data(NamedTuple):
+    """Rows (N, p), dense or SciPy CSR, intercept column included; classes; weights of rows."""
+
+    rows: Any
+    targets: Any
+    weights: Any = None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The collapsed bound of several starts at once, on noise from a table."""
+
+    expert: ExpertLikelihood
+
+    def __call__(self, key: Key, guides: Guides, batch: Any, constants: Any) -> Array:
+        """Values of all starts; ``constants`` are the table and the terms."""
+        table, terms = constants
+        key_place, key_prior = random.split(key)
+        n_starts, n_components, _ = guides.gate.centres.shape
+        shape = n_starts, n_noise(self.expert, guides), n_components, batch[0].shape[0]
+        size = int(np.prod(shape))
+        place = random.randint(key_place, (), 0, table.shape[0] - size + 1)
+        noise = lax.dynamic_slice(table, (place,), (size,)).reshape(shape)
+        axes = Terms(None, None, 0, None, None)
+        each = jax.vmap(partial(objective, self.expert), in_axes=(0, 0, 0, None, axes))
+        return each(random.split(key_prior, n_starts), guides, noise, Batch(*batch), terms)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The options of a fit, and its parts."""
+
+    gate_prior: ComponentPrior
+    expert_prior: ComponentPrior
+    expert: ExpertLikelihood
+    q: str
+    n_passes: int | None
+    batch_size: int
+    learning_rate: float
+    strengths: tuple[float, float]
+    gamma: float
+    dtype: Any
+
+    def checked(self, data: Data) -> Data:
+        """The data with its defaults, or an error that names what does not fit."""
+        rows, p = data.rows, data.rows.shape[1]
+        check_shape("gate_prior", self.gate_prior.event_shape, ("K", p))
+        n = self.gate_prior.n_components
+        check_shape("expert_prior", self.expert_prior.event_shape, (n, p * self.expert.n_outputs))
+        targets = np.asarray(data.targets, np.int32)
+        check_shape("targets", targets.shape, (rows.shape[0],))
+        check_range("targets", targets, 0, max(2, self.expert.n_outputs))
+        weights = np.ones(len(targets)) if data.weights is None else np.asarray(data.weights)
+        check_range("weights", weights, 0.0)
+        check_range("rows", rows.data if hasattr(rows, "tocsr") else rows)
+        return Data(rows, targets, weights.astype(self.dtype))
+
+    def climb(
+        self, key: Key, data: Data, taus: np.ndarray, state: AscentState | None, **options: Any
+    ) -> Ascent:
+        """Climb from fresh starts, one for each temperature, or go on from ``state``."""
+        keys = random.split(key, 4)
+        n, n_starts = self.gate_prior.n_components, len(taus)
+        seed = int(random.bits(keys[0], dtype=jnp.uint32))
+        batches = Minibatches(seed, *data, self.batch_size, self.dtype)
+        if state is None:
+            state = begin(start(keys[1], self.q, self.expert, data, n, n_starts, self.dtype))
+        need = n_starts * n_noise(self.expert, state.position) * n * batches.size
+        table = random.normal(keys[2], (max(TABLE, 2 * need),), self.dtype)
+        terms = self.terms(jnp.asarray(taus, self.dtype))
+        rates = jax.tree.map(lambda _: self.learning_rate, state.position)
+        # Logarithms of widths and shapes have farther to go than locations.
+        rates = Guides(*(type(g)(g[0], *(2.0 * r for r in g[1:])) for g in rates))
+        return ascend(
+            keys[3], Objective(self.expert), state, batches, (table, terms),
+            rates=rates, n_steps=self.length(batches.per_pass), **options,
+        )  # fmt: skip
+
+    def length(self, per_pass: int) -> int:
+        r"""Number of steps: by default :math:`\max(20, 1500\,m^{-5/4})` passes of m batches.
+
+        Little data needs steps, much data needs passes; more of either fits the bound better and
+        predicts no better.
+        """
+        passes = self.n_passes or max(MIN_PASSES, math.ceil(FULL_STEPS * per_pass**-1.25))
+        return passes * per_pass
+
+    def terms(self, taus: Array) -> Terms:
+        """What is maximised beside the data; the regulariser costs nothing where it is off."""
+        both = self.gate_prior, self.expert_prior
+        gate, experts = jax.tree.map(lambda leaf: jnp.asarray(leaf, self.dtype), both)
+        if not any(self.strengths):
+            return Terms(gate, experts, taus)
+        strengths = jnp.asarray(self.strengths, self.dtype)
+        gamma = jnp.asarray(self.gamma, self.dtype)
+        return Terms(gate, experts, taus, strengths, gamma)
+
+
+def plain(prior: ComponentPrior, q: str) -> ComponentPrior:
+    """The prior with zero concentration made explicit, once it is known that q can take it."""
+    if q != "vmf" or isinstance(prior, GaussianComponents):
+        return prior
+    directions = getattr(prior, "directions", None)
+    if not isinstance(prior, PolarComponents) or not isinstance(directions, MutualAngular):
+        raise ValueError(f'{prior!r}: has no closed form under q="vmf"; use q="diagonal".')
+    if not np.any(np.asarray(directions.concentration)):
+        flat = MutualAngular(*prior.event_shape, 0.0, "independent")
+        return PolarComponents(flat, prior.magnitude_shape, prior.magnitude_rate)
+    if directions.kind == "I":
+        raise ValueError(
+            "kind='I' has no closed form under q=\"vmf\"; use kind='II' or q=\"diagonal\"."
+        )
+    return prior

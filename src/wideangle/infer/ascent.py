@@ -1,0 +1,248 @@
+"""Stochastic ascent: Adam on any objective, from minibatches made on the host.
+
+Independent runs are an axis of the objective's value: they share every minibatch (data is read
+once for all) and one compiled program. Several steps make one compiled call; between calls the
+host prepares rows, moves the progress bar and notices Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from wideangle.infer.progress import Progress
+from wideangle.types import Array, Key
+
+CALL_BYTES = 2**25
+"""Most memory for the minibatches of one compiled call."""
+ROUND = 64
+"""Minibatches hold a multiple of this many rows."""
+CALL_STEPS = 64
+"""Most steps of one compiled call."""
+MOMENTUM, MEMORY, FLOOR = 0.9, 0.99, 1e-8
+WARM_UP, FLAT = 0.05, 0.3
+"""Where the rate reaches its top and where it leaves it, as fractions of the run."""
+
+Objective = Callable[[Key, Any, Any, Any], Array]
+"""``(key, position, batch, constants) -> values`` to maximise, one per run (R,). Hashable, and
+equal to others that compute the same: the compiled program is kept for it."""
+
+
+class AscentState(NamedTuple):
+    """All that is needed to go on, as a plain pytree of arrays; leading axis of leaves: run."""
+
+    position: Any
+    mean: Any
+    """Running mean of the gradient."""
+    square: Any
+    """Running mean of its square."""
+    step: Array
+    """Steps done, one entry per run (all equal)."""
+
+
+class Ascent(NamedTuple):
+    """Where the runs ended and how they came there."""
+
+    state: AscentState
+    trace: np.ndarray
+    """Objective at every step, axes (step, run)."""
+    interrupted: bool
+
+
+class Minibatches:
+    r"""Rows of a data set in random order, cut into minibatches of one size.
+
+    A pass is a partition into m parts of equal size (up to one row), each filled up with rows of
+    weight 0, and all weights multiplied by m. The mean over a pass of any sum over rows is then
+    *exactly* the sum over all rows.
+
+    Parameters
+    ----------
+    seed
+        Whole number; order and content of batch t depend on it and t only.
+    rows
+        Array or SciPy CSR matrix (N, p); only the rows of a call are made dense.
+    targets, weights
+        Arrays (N,).
+    size
+        Rows of a batch, at most.
+    """
+
+    def __init__(
+        self, seed: int, rows: Any, targets: Any, weights: Any, size: int, dtype: Any = np.float32
+    ) -> None:
+        self.seed, self.rows, self.dtype = seed, rows, dtype
+        self.targets = np.asarray(targets, np.int32)
+        self.weights = np.asarray(weights, dtype)
+        total = rows.shape[0]
+        self.per_pass = -(-total // size)
+        # Rounded up, so that data sets of about one size share a compiled program.
+        even = -(-total // self.per_pass)
+        self.size = even if self.per_pass == 1 else min(size, -(-even // ROUND) * ROUND)
+        bytes_each = self.size * rows.shape[1] * np.dtype(dtype).itemsize
+        self.per_call = int(max(1, min(CALL_STEPS, CALL_BYTES // max(bytes_each, 1))))
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, int))
+        self._whole: Any = None
+
+    def take(self, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Batches ``first``, ``first + 1``, ... of a call, stacked; one batch if it is all rows."""
+        if self.per_pass > 1:
+            return self._stack([self._indices(first + i) for i in range(self.per_call)])
+        if self._whole is None:
+            self._whole = self._stack([np.arange(self.size)])
+        return self._whole
+
+    def _indices(self, batch: int) -> np.ndarray:
+        turn, place = divmod(batch, self.per_pass)
+        if self._order[0] != turn:
+            generator = np.random.default_rng([self.seed, turn])
+            self._order = turn, generator.permutation(self.rows.shape[0])
+        return self._order[1][place :: self.per_pass]
+
+    def _stack(self, indices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        full = np.zeros((len(indices), self.size), int)
+        weights = np.zeros(full.shape, self.dtype)
+        for place, (line, chosen) in enumerate(zip(full, indices, strict=True)):
+            line[: len(chosen)] = chosen
+            weights[place, : len(chosen)] = self.weights[chosen] * self.per_pass
+        flat = full.ravel()
+        rows = as_dense(self.rows, flat, self.dtype).reshape(*full.shape, -1)
+        return rows, self.targets[full], weights
+
+
+def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
+    """Rows ``index`` of an array or a CSR matrix as a dense array."""
+    chosen = rows[index]
+    return np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype)
+
+
+def schedule(step: Array, n_steps: Array) -> Array:
+    """Factor of the learning rate: linear warm-up, flat, then a cosine to 0."""
+    done = (step + 1.0) / n_steps
+    fall = jnp.clip((done - FLAT) / (1.0 - FLAT), 0.0, 1.0)
+    return jnp.minimum(done / WARM_UP, 1.0) * 0.5 * (1.0 + jnp.cos(jnp.pi * fall))
+
+
+def adam(state: AscentState, gradient: Any, rates: Any, n_steps: Array) -> AscentState:
+    """One step of Adam upwards; ``rates`` has the structure of the position."""
+    count = state.step[0] + 1.0
+    # A batch that overflows is left out rather than allowed to spoil the run for good.
+    gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
+    mean = jax.tree.map(lambda m, g: MOMENTUM * m + (1 - MOMENTUM) * g, state.mean, gradient)
+    square = jax.tree.map(lambda v, g: MEMORY * v + (1 - MEMORY) * g * g, state.square, gradient)
+    factor = schedule(state.step[0], n_steps) / (1.0 - MOMENTUM**count)
+    unbias = 1.0 / (1.0 - MEMORY**count)
+
+    def move(x: Array, m: Array, v: Array, rate: Array) -> Array:
+        return x + (rate * factor * m / (jnp.sqrt(v * unbias) + FLOOR)).astype(x.dtype)
+
+    position = jax.tree.map(move, state.position, mean, square, rates)
+    return AscentState(position, mean, square, state.step + 1)
+
+
+@partial(jax.jit, static_argnames=("objective", "n_calls"))
+def _advance(
+    objective: Objective,
+    n_calls: int,
+    key: Key,
+    state: AscentState,
+    batches: Any,
+    constants: Any,
+    rates: Any,
+    n_steps: Array,
+    limit: Array,
+) -> tuple[AscentState, Array]:
+    """Up to ``n_calls`` steps (``limit`` of them) on stacked batches, used in turn."""
+    n_batches = jax.tree.leaves(batches)[0].shape[0]
+    dtype = jnp.result_type(*jax.tree.leaves(state.position))
+
+    def total(position: Any, key: Key, batch: Any) -> tuple[Array, Array]:
+        values = objective(key, position, batch, constants)
+        return jnp.sum(values), values
+
+    def one(index: Array, carry: tuple[AscentState, Array]) -> tuple[AscentState, Array]:
+        state, trace = carry
+        batch = jax.tree.map(
+            lambda leaf: lax.dynamic_index_in_dim(leaf, index % n_batches, keepdims=False), batches
+        )
+        step_key = jax.random.fold_in(key, state.step[0])
+        gradient, values = jax.grad(total, has_aux=True)(state.position, step_key, batch)
+        return adam(state, gradient, rates, n_steps), trace.at[index].set(values.astype(dtype))
+
+    trace = jnp.zeros((n_calls, state.step.shape[0]), dtype)
+    return lax.fori_loop(0, limit, one, (state, trace))
+
+
+def begin(position: Any) -> AscentState:
+    """The state before the first step; leaves of ``position`` have a leading axis of runs."""
+    position = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.asarray(leaf).dtype), position)
+    zeros = jax.tree.map(jnp.zeros_like, position)
+    n_runs = jax.tree.leaves(position)[0].shape[0]
+    return AscentState(position, zeros, zeros, jnp.zeros(n_runs, jnp.int32))
+
+
+def ascend(
+    key: Key,
+    objective: Objective,
+    state: AscentState,
+    batches: Minibatches,
+    constants: Any,
+    *,
+    rates: Any,
+    n_steps: int,
+    progress: bool | None = None,
+    callback: Callable[[AscentState, np.ndarray], None] | None = None,
+) -> Ascent:
+    """Climb from ``state`` until ``n_steps`` are done (steps already done count).
+
+    Parameters
+    ----------
+    rates
+        Top learning rate of every leaf of the position.
+    progress
+        True or False to force or forbid a bar; None shows one on a terminal.
+    callback
+        Called between calls as ``callback(state, trace so far)``; with the state a run can be
+        saved, and taken up again to the same bits.
+
+    Notes
+    -----
+    Ctrl-C keeps the state of the last call, warns, and sets ``interrupted``.
+    """
+    began = done = int(state.step[0])
+    traces, interrupted = [np.zeros((0, state.step.shape[0]))], False
+    try:
+        with _Bar(n_steps, 0, progress) as bar:
+            rows = batches.take(done) if done < n_steps else None
+            while done < n_steps:
+                limit = min(batches.per_call, n_steps - done)
+                sizes = jnp.int32(n_steps), jnp.int32(limit)
+                moved, trace = _advance(
+                    objective, batches.per_call, key, state, rows, constants, rates, *sizes
+                )
+                # The device works on this call while the host gathers the rows of the next one.
+                rows = batches.take(done + limit)
+                trace = np.asarray(trace)[:limit]
+                state, done = moved, done + limit
+                traces.append(trace)
+                bar.at(done)
+                if callback is not None:
+                    callback(state, np.concatenate(traces))
+    except KeyboardInterrupt:
+        interrupted = True
+        warnings.warn(f"interrupted after {done} of {n_steps} steps", RuntimeWarning, stacklevel=2)
+    return Ascent(state, np.concatenate(traces)[: done - began], interrupted)
+
+
+class _Bar(Progress):
+    def at(self, done: int) -> None:
+        super().at(done)
+        if self._bar is not None:
+            self._bar.update(self._task, description="ascent")
