@@ -227,6 +227,11 @@ class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
+        if not np.all(live := weights > 0):
+            # Not merely of no weight: such rows must not decide how columns are scaled.
+            if not np.any(live):
+                raise ValueError("sample_weight: all rows have weight 0; give some a positive one.")
+            X, targets, weights = X[live], targets[live], weights[live]
         self.scaling_ = learn_scaling(
             X, weights, standardise=self.standardise, intercept=self.fit_intercept
         )
@@ -296,8 +301,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
         return self._only_seen(mean)
 
     def _only_seen(self, proba: np.ndarray) -> np.ndarray:
-        proba = proba[:, : len(self.classes_)]
-        return proba / proba.sum(axis=1, keepdims=True)
+        return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class."""
@@ -309,7 +313,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
         rows = self._rows(X)
         mean, expected = posterior_predictive.predict(self._expert, self.posterior_, rows)
         total = posterior_predictive.entropy(mean)
-        return Uncertainty(total, expected, np.maximum(total - expected, 0.0))
+        expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
+        return Uncertainty(total, expected, total - expected)
 
     def gate_proba(self, X: Any) -> np.ndarray:
         """Probability that each expert of the representative draw is asked, (N, K)."""
@@ -340,9 +345,16 @@ class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
         return describe.text(self)
 
     def _repr_html_inner(self) -> str:
-        return super()._repr_html_inner() + (
-            describe.html(self) if hasattr(self, "posterior_") else ""
-        )
+        return super()._repr_html_inner() + self._facts_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._facts_html()
+        return bundle
+
+    def _facts_html(self) -> str:
+        return describe.html(self) if hasattr(self, "posterior_") else ""
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

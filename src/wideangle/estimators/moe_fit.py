@@ -74,30 +74,36 @@ def _named_prior(settings: Any, size: int) -> ComponentPrior:
         return GaussianComponents(n, size, scale)
     if settings.prior == "dpp":
         return DeterminantalComponents(n, size, scale)
+    if size < 2:  # noqa: PLR2004
+        raise ValueError(
+            f"prior={settings.prior!r}: X has one column, and directions need two; use "
+            "prior='gaussian' or fit_intercept=True."
+        )
     kind = settings.kind or ("II" if settings.inference == "vi" else "I")
     if settings.prior == "vmf":
         # Independent directions; without a mean direction they are uniform.
-        directions = MutualAngular(n, max(size, 2), np.float32(0.0), "independent")
+        directions = MutualAngular(n, size, np.float32(0.0), "independent")
     elif settings.concentration is None:
-        directions = MutualAngular.from_cosine(n, max(size, 2), np.float32(settings.cosine), kind)
+        directions = MutualAngular.from_cosine(n, size, np.float32(settings.cosine), kind)
     else:
-        directions = MutualAngular(n, max(size, 2), np.float32(settings.concentration), kind)
+        directions = MutualAngular(n, size, np.float32(settings.concentration), kind)
     shape = np.float32(settings.magnitude_shape)
     return PolarComponents(directions, shape, shape / (scale * np.sqrt(np.float32(size))))
 
 
 def fit_by_mcmc(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:
     """Chains in the posterior."""
+    priors = build_priors(settings, data.rows.shape[1], expert)
     fit = fit_mcmc(
         key,
-        Problem(build_priors(settings, data.rows.shape[1], expert), expert, dense_batch(data)),
+        Problem(priors, expert, dense_batch(data)),
         sampler=settings.sampler,
         n_warmup=settings.n_warmup,
         n_draws=settings.n_draws,
         n_chains=settings.n_chains,
         learn_prior=settings.learn_prior,
         progress=settings.progress,
-        checkpoint=_checkpoint(key, settings, data),
+        checkpoint=_checkpoint(key, settings, data, priors),
     )
     notes = {"acceptance": fit.run.acceptance, "interrupted": fit.run.interrupted}
     return Fitted(fit.draws, fit.priors, notes)
@@ -190,14 +196,18 @@ def reference_rows(data: Rows, n_rows: int = REFERENCE) -> np.ndarray:
     return as_dense(data.rows, chosen, np.float32)
 
 
-def _checkpoint(key: Key, settings: Any, data: Rows) -> Checkpoint | None:
+def _checkpoint(key: Key, settings: Any, data: Rows, priors: Priors) -> Checkpoint | None:
     if settings.checkpoint is None:
         return None
     params = settings.get_params(deep=False)
-    meta = {k: repr(v) for k, v in params.items() if k not in ("checkpoint", "progress")}
+    # Objects are told apart by what is in them, not by a repr that holds their address.
+    apart = ("checkpoint", "progress", "random_state", "prior")
+    meta = {k: repr(v) for k, v in params.items() if k not in apart}
+    meta["prior"] = [type(prior).__name__ for prior in priors]
     rows = data.rows
     parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
     arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
     arrays |= {"targets": data.targets, "weights": data.weights, "key": jax.random.key_data(key)}
+    arrays |= {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(priors))}
     mark = fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
     return Checkpoint(settings.checkpoint, fingerprint=mark)

@@ -126,11 +126,13 @@ def fit_mcmc(
             n_starts=TRIES * n_chains,
             progress=progress,
         )
+        _stop_if(modes.interrupted)
         start = jax.tree.map(lambda leaf: leaf[:n_chains], modes.points)
     stage = partial(_stage, method, n_chains=n_chains, progress=progress)
     n_first = n_warmup // 2
     if n_first:
         first = stage(key_first, start, problem, n_warmup=n_first, n_draws=max(n_first // 2, 1))
+        _stop_if(first.interrupted)
         weights = first.draws.values["weights"]
         if learn_prior:
             problem = problem._replace(priors=learn_priors(problem.priors, weights))
@@ -139,6 +141,7 @@ def fit_mcmc(
     counts = {"n_warmup": n_warmup - n_first, "n_draws": n_draws}
     if checkpoint is None:
         second = stage(key_second, start, problem, **counts)
+        _stop_if(second.draws.n_draws == 0)
         return McmcFit(second.draws, problem.priors, second)
     nothing = stage(key_second, start, problem, n_warmup=0, n_draws=0)
     state, earlier = checkpoint.load((nothing.state, nothing.draws)) or (None, nothing.draws)
@@ -146,7 +149,15 @@ def fit_mcmc(
         second = stage(key_second, start, problem, **counts, on_chunk=checkpoint, resume=state)
     if not second.interrupted:
         checkpoint.remove()
-    return McmcFit(earlier.followed_by(second.draws), problem.priors, second)
+    draws = earlier.followed_by(second.draws)
+    _stop_if(draws.n_draws == 0)
+    return McmcFit(draws, problem.priors, second)
+
+
+def _stop_if(interrupted: bool) -> None:
+    """Pass Ctrl-C on as long as there is no draw that could be kept."""
+    if interrupted:
+        raise KeyboardInterrupt("stopped before the first draw")
 
 
 def _stage(method: Sampler, key: Key, start: Point, problem: Problem, **options: Any) -> Run:

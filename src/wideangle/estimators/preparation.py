@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+LARGEST = 1e12
+"""Prepared entries are cut off here: scores of such rows are certain, and float32 holds them."""
+SMALLEST = 1e-100
+"""Columns of less spread than this count as constant."""
+
 
 class Scaling(NamedTuple):
     """Shift and scale of every column, learned from the training rows."""
@@ -18,13 +23,14 @@ class Scaling(NamedTuple):
     def apply(self, X: Any) -> Any:
         """Rows as the model sees them; sparse stays sparse."""
         if sp.issparse(X):
-            rows = sp.csr_array(X).astype(np.float32)
-            rows = rows @ sp.diags_array((1.0 / self.scale).astype(np.float32))
+            rows: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / self.scale)
+            rows.data = np.clip(rows.data, -LARGEST, LARGEST).astype(np.float32)
             if self.intercept:
                 ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
                 rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
             return sp.csr_array(rows)
-        rows = ((np.asarray(X, np.float64) - self.shift) / self.scale).astype(np.float32)
+        rows = (np.asarray(X, np.float64) - self.shift) / self.scale
+        rows = np.clip(rows, -LARGEST, LARGEST).astype(np.float32)
         if self.intercept:
             rows = np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
         return rows
@@ -43,20 +49,28 @@ def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: 
         return Scaling(shift, scale, intercept)
     total = weights.sum()
     if sp.issparse(X):
-        square = np.asarray(X.multiply(X).multiply(weights[:, None]).sum(axis=0)).ravel() / total
-        rms = np.sqrt(square)
-        binary = _sparse_binary(X)
-        scale = np.where(binary | ~(rms > 0), 1.0, rms)
-        return Scaling(shift, scale, intercept)
+        unit = _or_one(abs(X).max(axis=0).toarray().ravel())
+        part: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / unit)
+        square = np.asarray(part.multiply(part).multiply(weights[:, None]).sum(axis=0)).ravel()
+        rms = unit * np.sqrt(square / total)
+        return Scaling(shift, np.where(_sparse_binary(X), 1.0, _or_one(rms)), intercept)
     X = np.asarray(X, np.float64)
-    mean = weights @ X / total
-    deviation = np.sqrt(weights @ (X - mean) ** 2 / total)
     binary = np.all((X == 0) | (X == 1), axis=0)
-    constant = ~(deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30))
-    if intercept:
-        shift = np.where(binary, 0.0, mean)
-    scale = np.where(binary | constant, 1.0, deviation)
-    return Scaling(shift, scale, intercept)
+    unit = _or_one(np.abs(X).max(axis=0))  # so that no square overflows
+    part = X / unit
+    mean = weights @ part / total
+    if not intercept:
+        # Nothing makes up for a shift then; a constant column is the user's own intercept.
+        rms = unit * np.sqrt(weights @ part**2 / total)
+        return Scaling(shift, np.where(binary, 1.0, _or_one(rms)), intercept)
+    deviation = np.sqrt(weights @ (part - mean) ** 2 / total)
+    constant = ~(deviation > 1e-7 * np.abs(mean))
+    scale = np.where(binary | constant, 1.0, _or_one(unit * deviation))
+    return Scaling(np.where(binary, 0.0, unit * mean), scale, intercept)
+
+
+def _or_one(size: np.ndarray) -> np.ndarray:
+    return np.where(size > SMALLEST, size, 1.0)
 
 
 def _sparse_binary(X: Any) -> np.ndarray:

@@ -42,8 +42,12 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     if "log_lik" in model.posterior_.values:
         arrays["log_lik"] = model.posterior_.values["log_lik"]
     names = getattr(model, "feature_names_in_", None)
+    settings = model.get_params(deep=False)
+    if isinstance(model.class_weight, dict):
+        # As pairs: keys of JSON are strings, and classes may be numbers.
+        settings["class_weight"] = list(model.class_weight.items())
     meta = {
-        "settings": {k: _plain(v) for k, v in model.get_params(deep=False).items()},
+        "settings": {k: _plain(v) for k, v in settings.items()},
         "classes": {"dtype": model.classes_.dtype.str, "values": model.classes_.tolist()},
         "n_features": model.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
@@ -65,7 +69,10 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
-    model = cls(**meta["settings"])
+    settings = meta["settings"]
+    if isinstance(settings["class_weight"], list):
+        settings["class_weight"] = dict(settings["class_weight"])
+    model = cls(**settings)
     model._validate_params()
     model.classes_ = np.array(meta["classes"]["values"], dtype=meta["classes"]["dtype"])
     model.n_features_in_ = int(meta["n_features"])

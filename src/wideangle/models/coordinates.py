@@ -194,10 +194,21 @@ def _jacobian(prior: ComponentPrior, x: Array) -> Array:
 
 
 def _root(precision: Array) -> Array:
-    """L with L L^T = precision^-1."""
-    lower = jnp.linalg.cholesky(precision)
-    eye = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
-    inverse = lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
+    """L with L L^T = precision^-1, for a precision of at least 1 in every direction.
+
+    Any L serves a sampler. Rounding may leave less than the prior's 1 next to an information of
+    1e7: then the diagonal alone is taken.
+    """
+    diagonal = jnp.maximum(jnp.diagonal(precision, axis1=-2, axis2=-1), 1.0)
+    eye = jnp.eye(precision.shape[-1], dtype=precision.dtype)
+    ridge = 4.0 * jnp.finfo(precision.dtype).eps * diagonal
+    alone = jnp.sqrt(diagonal)[..., None] * eye
+    lower = jnp.linalg.cholesky(precision + ridge[..., None] * eye)
+    whole = jnp.all(jnp.isfinite(lower), axis=(-2, -1), keepdims=True)
+    lower = jnp.where(whole, lower, alone)
+    inverse = lax.linalg.triangular_solve(
+        lower, jnp.broadcast_to(eye, lower.shape), left_side=True, lower=True
+    )
     return jnp.swapaxes(inverse, -1, -2)
 
 
