@@ -226,10 +226,10 @@ hardly more rare clusters are found, and strong repulsion predicts worse, becaus
 that is not so. The changes in log density are small in both cases. Use the prior when components
 should cover different ground, and compare with strength 0.
 
-How this setting was chosen. Ten dimensions with five clusters, longer components, nine components and
-three dimensions were tried as well: with a random truth in ten dimensions the prior found *fewer*
-rare clusters, elsewhere its gains were smaller than here. The page shows the clearest case, with a
-truth against the prior beside it.
+How this setting was chosen. Ten dimensions with five clusters, longer components, nine components
+and three dimensions were tried as well: with a random truth in ten dimensions the prior found
+*fewer* rare clusters, elsewhere its gains were smaller than here. The page shows the clearest case,
+with a truth against the prior beside it.
 
 Command: `python examples/gaussian_mixture.py --data-sets {n_sets} --output {shown} --page PAGE`,
 seed fixed in the script; {versions}.

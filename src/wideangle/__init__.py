@@ -6,7 +6,7 @@ infinite latent feature models, and as NumPyro distributions for a model of your
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -18,6 +18,10 @@ from wideangle.priors.von_mises_fisher import VonMisesFisher
 from wideangle.sphere.diversity import Diversity, angular_spread, diversity, effective_directions
 from wideangle.sphere.geometry import pairwise_angles
 from wideangle.types import Components
+
+if TYPE_CHECKING:
+    from wideangle.estimators.methods import paper_method
+    from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
 
 try:
     __version__ = version("wideangle")

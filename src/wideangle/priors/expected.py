@@ -44,8 +44,8 @@ def expected_log_prior(
     Exact for independent components, for the Gaussian prior and at concentration 0. Adding
     :meth:`VmfGammaFactors.entropy_to_uniform` gives minus (an upper bound on) the KL divergence.
 
-    Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z (see the module); the
-    constants :math:`\log C_p` are kept, so that concentrations can be learned.
+    Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z (see
+    the module); the constants :math:`\log C_p` are kept, so that concentrations can be learned.
     """
     if isinstance(prior, GaussianComponents):
         return _expected_gaussian(factors, prior)
