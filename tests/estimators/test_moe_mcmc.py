@@ -11,7 +11,6 @@ from infer.invariance import FAIL, PASS
 from mutants import mutant
 from statistical import z_score_of_chains
 from wideangle.estimators import moe_mcmc
-from wideangle.estimators.moe_map import climb
 from wideangle.estimators.moe_mcmc import SAMPLERS, Whitened, fit_mcmc, learn_priors, subsample
 from wideangle.models import coordinates
 from wideangle.models.coordinates import (
@@ -113,7 +112,7 @@ def changes(
     return np.abs(change.mean(0)) / (change.std(0) / np.sqrt(n))
 
 
-FAST = [("hmc", "I"), ("hmc", "gaussian"), ("geodesic", "II"), ("metropolis", "dpp")]
+FAST = [("hmc", "I"), ("geodesic", "gaussian"), ("metropolis", "gaussian")]
 SLOW = [(s, p) for s in SAMPLERS for p in PRIORS if (s, p) not in FAST]
 
 
@@ -162,7 +161,7 @@ BROKEN = {
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[] if place < 2 else pytest.mark.slow)
+        pytest.param(case, marks=[] if place < 1 else pytest.mark.slow)
         for place, case in enumerate(BROKEN)
     ],
 )
@@ -247,12 +246,3 @@ def test_one_gaussian_expert_is_bayesian_logistic_regression(key):
     draws = fit.draws.values["weights"].experts[:, :, 0, 0]
     assert z_score_of_chains(draws, truth.mean(0)) < 5.0  # NUTS has an error of its own
     assert z_score_of_chains(draws**2, (truth**2).mean(0)) < 5.0
-
-
-def test_modes_come_best_first_and_have_no_gradient(key):
-    task = real_problem("gaussian")
-    modes = climb(key, task.priors, task.expert, task.batch, n_starts=3, progress=False)
-    assert np.all(np.diff(modes.values) <= 0)
-    best = jax.tree.map(lambda leaf: leaf[0], modes.points)
-    gradient = jax.grad(lambda x: coordinates.log_joint(x, task))(best)
-    assert max(float(jnp.abs(leaf).max()) for leaf in gradient) < 0.05

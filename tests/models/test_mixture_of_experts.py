@@ -109,6 +109,17 @@ def test_whole_weights_count_rows_as_often_and_zero_not_at_all(expert):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), left, right)
 
 
+def test_rows_may_be_of_another_precision_than_the_weights():
+    expert = LogisticExperts()
+    weights, batch = problem(expert, dtype=np.float32)
+    exact = jax.grad(lambda w: log_lik(expert, w, batch))(weights)
+    double = batch._replace(rows=batch.rows.astype(float), weights=batch.weights.astype(float))
+    mixed = jax.grad(lambda w: log_lik(expert, w, double))(weights)
+    for left, right in zip(exact, mixed, strict=True):
+        assert right.dtype == jnp.float32
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
 def test_two_softmax_classes_with_halved_weights_are_logistic_experts():
     weights, batch = problem(LogisticExperts())
     halves = weights._replace(experts=jnp.concatenate([-weights.experts, weights.experts], 1) / 2)

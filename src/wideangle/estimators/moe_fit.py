@@ -123,7 +123,7 @@ def fit_by_map(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) ->
         progress=settings.progress,
     )
     best = jax.tree.map(lambda leaf: leaf[0], modes.points)
-    weights = weights_of(priors, best, expert)
+    weights = jax.jit(weights_of, static_argnums=2)(priors, best, expert)
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], weights)
     notes = {"log_posterior": modes.values, "interrupted": modes.interrupted}
     return Fitted(Draws({"weights": draws}), priors, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +15,14 @@ from wideangle.models.coordinates import (
     Point,
     Priors,
     Problem,
-    draw_point,
     log_joint,
     log_volume,
+    n_coordinates,
     to_vectors,
 )
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.mixture_of_experts import Batch
+from wideangle.priors.components import ComponentPrior
 from wideangle.sphere.diversity import angular_spread
 from wideangle.types import Array, Key, Scalar
 
@@ -57,15 +59,21 @@ def climb(
     regulariser: Regulariser | None = None,
     progress: bool | None = None,
 ) -> Modes:
-    """Maximise the log posterior from prior draws, all starts at once."""
+    """Maximise the log posterior from standard normal coordinates, all starts at once.
+
+    That is nearly the prior (see ``models/coordinates.py``), and no sampler has to be compiled.
+    """
     key_draw, key_climb, key_judge = jax.random.split(key, 3)
+    sample = _sample(_seed(key_judge), data, JUDGE_ROWS)
+    if data.rows.shape[0] <= BATCH_ROWS:
+        data = sample  # all rows, and filled up: many sizes share one program
     batches = Minibatches(_seed(key_climb), data.rows, data.targets, data.weights, BATCH_ROWS)
     n_steps = n_passes * batches.per_pass if n_passes else N_STEPS
     constants = (priors, regulariser, jnp.float32(max(np.sum(data.weights), 1.0)))
     ascent = ascend(
         key_climb,
         ModeObjective(expert),
-        begin(_draw_points(jax.random.split(key_draw, n_starts), priors)),
+        begin(_draw_points(key_draw, priors, n_starts)),
         batches,
         constants,
         rates=Point(RATE, RATE),
@@ -73,7 +81,6 @@ def climb(
         progress=progress,
     )
     points = ascent.state.position
-    sample = _sample(_seed(key_judge), data, JUDGE_ROWS)
     values = np.asarray(_judge(ModeObjective(expert), points, sample, constants))
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
     return Modes(jax.tree.map(lambda leaf: leaf[order], points), values[order], ascent.interrupted)
@@ -112,9 +119,13 @@ def omega(priors: Priors, x: Point, regulariser: Regulariser | None) -> Scalar:
     return regulariser.gate * gate + regulariser.experts * experts
 
 
-@jax.jit
-def _draw_points(keys: Key, priors: Priors) -> Point:
-    return jax.vmap(lambda key: draw_point(key, priors))(keys)
+@partial(jax.jit, static_argnums=2)
+def _draw_points(key: Key, priors: Priors, n_starts: int) -> Point:
+    def one(key: Key, prior: ComponentPrior) -> Array:
+        shape = (n_starts, prior.n_components, n_coordinates(prior))
+        return jax.random.normal(key, shape, jnp.result_type(*jax.tree.leaves(prior)))
+
+    return Point(*map(one, jax.random.split(key), priors))
 
 
 def _judge(objective: ModeObjective, points: Point, sample: Batch, constants: Any) -> Array:

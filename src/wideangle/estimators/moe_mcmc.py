@@ -137,7 +137,7 @@ def fit_mcmc(
         if learn_prior:
             problem = problem._replace(priors=learn_priors(problem.priors, weights))
         last = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), weights)
-        start = jax.vmap(lambda w: point_of(problem.priors, w))(last)
+        start = _points_of(problem.priors, last)
     counts = {"n_warmup": n_warmup - n_first, "n_draws": n_draws}
     if checkpoint is None:
         second = stage(key_second, start, problem, **counts)
@@ -202,6 +202,11 @@ def learn_priors(priors: Priors, weights: Weights) -> Priors:
         for prior, draws in zip(priors, (gate, experts), strict=True)
     ]
     return Priors(*updated)
+
+
+@jax.jit
+def _points_of(priors: Priors, weights: Weights) -> Point:
+    return jax.vmap(partial(point_of, priors))(weights)
 
 
 def point_of(priors: Priors, weights: Weights) -> Point:

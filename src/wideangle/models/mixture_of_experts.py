@@ -56,11 +56,13 @@ def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch):
     stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
     gradient = _dot("an,np->ap", stacked, batch.rows)  # one product, not two thin ones
     n = weights.gate.shape[0]
-    return value, Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
+    parts = Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
+    # Rows may be of another precision than the weights; a gradient may not.
+    return value, jax.tree.map(lambda part, w: part.astype(w.dtype), parts, weights)
 
 
 def _log_lik_backward(expert: ExpertLikelihood, gradient: Weights, change: Scalar):
-    return jax.tree.map(lambda g: change * g, gradient), None
+    return jax.tree.map(lambda g: (change * g).astype(g.dtype), gradient), None
 
 
 _log_lik.defvjp(_log_lik_forward, _log_lik_backward)
