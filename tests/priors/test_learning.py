@@ -41,6 +41,7 @@ def test_parameters_come_back_from_draws(kind):
     assert relative_error(again.magnitude_shape, learned.magnitude_shape) < 1e-9
 
 
+@pytest.mark.slow
 def test_parameters_come_back_from_factors():
     """Factors that are nearly points carry the same information as the draws they sit on."""
     truth = PolarComponents(MutualAngular(400, 3, 3.0, "independent", FIRST), 4.0, 2.0)
@@ -104,7 +105,7 @@ def test_concentration_maximises_the_density_of_draws(kind):
     assert relative_error(ours, best_concentration(objective)) < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["II", "independent"])
+@pytest.mark.parametrize("kind", ["II", pytest.param("independent", marks=pytest.mark.slow)])
 def test_concentration_maximises_the_expectation_under_q(kind):
     rows = MutualAngular(4, 3, 4.0, kind, FIRST).sample(jax.random.key(4))
     factors = some_factors(strength=20.0)._replace(mean_directions=rows)

@@ -13,6 +13,9 @@ from wideangle.priors import mutual_angular
 from wideangle.sphere.bessel import mean_resultant
 
 KINDS = pytest.mark.parametrize("kind", mutual_angular.KINDS)
+MOST = pytest.mark.parametrize(
+    "kind", ["I", "II", pytest.param("independent", marks=pytest.mark.slow)]
+)
 POLE = np.array([0.0, 0.6, 0.8, 0.0])
 
 
@@ -89,7 +92,7 @@ def test_second_component_leans_away_from_the_first(kind):
     assert z_score(draws, mean_resultant(4.0, 5)) < FOUR
 
 
-@KINDS
+@MOST
 def test_draws_have_the_density(kind):
     """E_p[q/p] = 1 for the density at another concentration, which only the right p gives."""
     prior = MutualAngular(4, 3, 2.0, kind, [0.0, 0.0, 1.0])
@@ -99,7 +102,7 @@ def test_draws_have_the_density(kind):
     assert z_score(weights, 1.0) < FOUR
 
 
-@KINDS
+@MOST
 def test_padding_adds_nothing(kind):
     prior = MutualAngular(6, 4, 3.0, kind, POLE)
     rows = unit_rows(4, 3, 4)
@@ -113,7 +116,7 @@ def test_padding_adds_nothing(kind):
     assert not np.any(gradient[3:])
 
 
-@KINDS
+@MOST
 def test_zero_concentration_is_uniform(kind):
     prior = MutualAngular(3, 4, 0.0, kind, POLE)
     np.testing.assert_allclose(prior.log_ratio_to_uniform(unit_rows(5, 9, 3, 4)), 0.0, atol=1e-15)
@@ -122,7 +125,7 @@ def test_zero_concentration_is_uniform(kind):
     )
 
 
-@pytest.mark.parametrize("dim", [2, 10, 1000])
+@pytest.mark.parametrize("dim", [2, pytest.param(10, marks=pytest.mark.slow), 1000])
 def test_strength_by_cosine_means_the_same_in_every_dimension(dim):
     prior = MutualAngular.from_cosine(3, dim, 0.4)
     assert mean_resultant(prior.concentration, dim) == pytest.approx(0.4, rel=1e-12)
@@ -132,7 +135,7 @@ def test_strength_by_cosine_means_the_same_in_every_dimension(dim):
     assert z_score(-np.sum(rows[:, 0] * rows[:, 1], -1), 0.4) < FOUR
 
 
-@KINDS
+@MOST
 def test_gradient_against_differences(kind):
     prior = MutualAngular(4, 4, 3.0, kind, POLE)
     rows = unit_rows(6, 4, 4)

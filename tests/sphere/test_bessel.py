@@ -47,8 +47,10 @@ def worst_errors(dim, dtype, n=17):
     return worst
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize(
+    ("dim", "dtype"),
+    [(dim, jnp.float64) for dim in DIMS] + [(dim, jnp.float32) for dim in DIMS[::3]],
+)
 def test_all_digits_are_right(dim, dtype):
     assert max(worst_errors(dim, dtype).values()) <= 1
 
