@@ -7,10 +7,16 @@ import pytest
 import scipy.sparse as sp
 
 from statistical import FOUR
-from wideangle.estimators import moe_vi
+from wideangle.estimators import moe_evaluate, moe_vi
 from wideangle.estimators.moe_climb import Job
 from wideangle.estimators.moe_start import ridge
-from wideangle.estimators.moe_vi import Data, choose_temperature, fit_vi, predict_proba
+from wideangle.estimators.moe_vi import (
+    Data,
+    choose_temperature,
+    fit_vi,
+    predict_proba,
+    usual_temperature,
+)
 from wideangle.infer.ascent import Minibatches
 from wideangle.models.collapsed import Guides, expected_log_lik
 from wideangle.models.experts import LogisticExperts, SoftmaxExperts
@@ -73,7 +79,7 @@ def test_memory_bounds_do_not_change_predictions(key, monkeypatch):
     data = make_data()
     fits = fit(key, data)
     whole = predict_proba(fits, data.rows)
-    monkeypatch.setattr(moe_vi, "ROWS", 7)
+    monkeypatch.setattr(moe_evaluate, "ROWS", 7)
     assert np.allclose(whole, predict_proba(fits, data.rows), atol=1e-6)
     monkeypatch.setattr(moe_vi, "DRAW_BYTES", 1)
     assert np.allclose(whole, predict_proba(fits, data.rows, 200), atol=0.1)
@@ -205,7 +211,7 @@ def test_awkward_data_gives_no_nan(key, q, kind):
 def test_more_experts_than_rows_give_no_nan(key):
     rows, targets = make_data().rows[:3], np.array([0, 1, 1])
     data = Data(rows, targets)
-    assert finite(fit(key, data, make_prior(8), temperature="auto"), rows)
+    assert finite(fit(key, data, make_prior(8), temperature="held-out"), rows)
 
 
 @pytest.mark.slow
@@ -243,6 +249,11 @@ def test_the_temperature_is_chosen_on_held_out_rows(key):
     assert choose_temperature(key, job, few) == 1.0
 
 
+def test_the_usual_temperature_falls_with_the_rows_from_1_to_035():
+    rows = [1, 500, 1000, 2000, 10**6]
+    assert np.allclose([usual_temperature(n) for n in rows], [1.0, 1.0, 0.675, 0.35, 0.35])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -250,6 +261,7 @@ def test_the_temperature_is_chosen_on_held_out_rows(key):
         ({"prior": make_prior(K, P + 1)}, "gate_prior has shape"),
         ({"q": "full"}, "q='full'"),
         ({"temperature": -1.0}, "temperature=-1"),
+        ({"temperature": "hot"}, "temperature='hot'"),
         ({"n_starts": 0}, "n_starts=0"),
         ({"learning_rate": 0.0}, "learning_rate=0"),
     ],
@@ -268,7 +280,7 @@ def test_several_experts_beat_one_where_the_truth_has_several(key, q):
     sign = np.where(rows[:, 1] > 0, 4.0, -4.0)
     targets = (generator.uniform(size=6000) < 1 / (1 + np.exp(-sign * rows[:, 0]))).astype(int)
     data = Data(rows[:2000], targets[:2000])
-    fits = fit(key, data, q=q, temperature="auto", n_passes=None)
+    fits = fit(key, data, q=q, temperature="held-out", n_passes=None)
     chance = predict_proba(fits, rows[2000:])[np.arange(4000), targets[2000:]]
     assert -np.log(chance).mean() < 0.45  # a single expert: 0.69
     assert fits[0].used >= 2
