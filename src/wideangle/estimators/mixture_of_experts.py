@@ -331,13 +331,14 @@ class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
         from wideangle.arviz_adapter import to_arviz  # optional, and slow to import
 
         weights = self.posterior_.values["weights"]
-        raw = {"posterior_raw": {"gate": weights.gate, "experts": weights.experts}}
-        groups = {"posterior": self.invariants_, **raw}
+        raw = {"gate": weights.gate, "experts": weights.experts}
+        groups = {"posterior": self.invariants_, "posterior_raw": raw}
         if self.posterior_.stats:
             groups["sample_stats"] = arviz_stats(self.posterior_.stats)
         result = to_arviz(groups)
         if hasattr(result, "add_groups"):  # ArviZ 0.x leaves out groups it does not know
-            result.add_groups(raw, warn_on_custom_groups=False)
+            table = to_arviz({"posterior": raw})["posterior"]
+            result.add_groups({"posterior_raw": table}, warn_on_custom_groups=False)
         return result
 
     def summary(self) -> str:
