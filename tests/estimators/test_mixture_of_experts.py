@@ -374,3 +374,17 @@ def test_a_killed_fit_is_taken_up_to_the_same_bits(tmp_path):
         assert result.returncode == 0, result.stderr
     assert not folder.exists()
     np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), np.load(tmp_path / "whole.npy"))
+
+
+def test_the_papers_ascent_is_for_two_classes():
+    X, y = data(n_classes=3)
+    with pytest.raises(ValueError, match="two classes"):
+        make(inference="vi", guide="coordinate").fit(X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", ["coordinate", "vmf", "diagonal"])
+def test_variational_fits_beat_the_base_rate(guide):
+    model, X, y = fitted({"inference": "vi", "guide": guide, "prior": "vmf"}, n_classes=2)
+    assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
+    assert model.posterior_.values["weights"].experts.shape[2:] == (3, 1, 3)

@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.diagnostics import warn
 from wideangle.estimators.moe_map import Regulariser, climb, fill
 from wideangle.estimators.moe_mcmc import fit_mcmc
 from wideangle.estimators.moe_vi import Data, fit_vi
 from wideangle.infer.ascent import as_dense
+from wideangle.models.coordinate_ascent import coordinate_ascent
 from wideangle.models.coordinates import Priors, Problem, weights_of
-from wideangle.models.experts import ExpertLikelihood
-from wideangle.models.mixture_of_experts import Batch
+from wideangle.models.experts import ExpertLikelihood, LogisticExperts
+from wideangle.models.mixture_of_experts import Batch, Weights
 from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -26,6 +28,7 @@ from wideangle.storage import Checkpoint, fingerprint
 from wideangle.types import Key
 
 MAP_STARTS, VI_STARTS, VI_DRAWS = 8, 4, 64
+MAX_SWEEPS = 200
 REFERENCE = 256
 """Training rows on which draws are compared."""
 DENSE_LIMIT = 2**31
@@ -131,6 +134,8 @@ def fit_by_map(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) ->
 
 def fit_by_vi(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:
     """Draws of the variational laws of several starts; a start counts as a chain."""
+    if settings.guide == "coordinate":
+        return fit_by_coordinates(key, settings, data, expert)
     priors = build_priors(settings, data.rows.shape[1], expert)
     key_fit, key_draw = jax.random.split(key)
     strengths = regulariser(settings)
@@ -158,6 +163,34 @@ def fit_by_vi(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> 
         "interrupted": fits[0].interrupted,
     }
     return Fitted(Draws({"weights": draws}), priors, notes)
+
+
+def fit_by_coordinates(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:
+    """The paper's coordinate ascent: two classes, one start, its own bound."""
+    if not isinstance(expert, LogisticExperts):
+        raise ValueError("guide='coordinate': the paper's updates are for two classes only.")
+    priors = build_priors(settings, data.rows.shape[1], expert)
+    strengths = regulariser(settings)
+    key_fit, key_draw = jax.random.split(key)
+    found = coordinate_ascent(
+        key_fit,
+        dense_batch(data),
+        *priors,
+        n_experts=settings.n_experts,
+        max_sweeps=settings.n_passes or MAX_SWEEPS,
+        learn_prior=settings.learn_prior,
+        strengths=(0.0, 0.0) if strengths is None else (settings.strength, float(strengths.gate)),
+        gamma=settings.gamma,
+    )
+    if not found.converged:
+        warn([f"the bound still rises after {found.n_sweeps} sweeps: raise n_passes."])
+    keys = jax.random.split(key_draw)
+    gate, experts = (
+        f.sample(k, (VI_DRAWS,)).vectors for f, k in zip(found.factors, keys, strict=True)
+    )
+    draws = Weights(np.asarray(gate)[None], np.asarray(experts)[None, :, :, None])
+    notes = {"bound": float(found.bounds[-1]), "interrupted": found.interrupted}
+    return Fitted(Draws({"weights": draws}), Priors(found.gate_prior, found.expert_prior), notes)
 
 
 FITS: dict[str, Callable[[Key, Any, Rows, ExpertLikelihood], Fitted]] = {

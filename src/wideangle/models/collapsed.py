@@ -23,7 +23,7 @@ from jax import random
 
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.guides import Guide
-from wideangle.models.mixture_of_experts import Batch, Weights
+from wideangle.models.mixture_of_experts import Batch, Weights, summed_out
 from wideangle.priors.components import ComponentPrior
 from wideangle.sphere.diversity import angular_spread
 from wideangle.types import Array, Key, Scalar
@@ -99,18 +99,8 @@ def _summed_out(expert: ExpertLikelihood, gate: Array, scores: Array, batch: Bat
 
 def _summed_out_forward(expert: ExpertLikelihood, gate: Array, scores: Array, batch: Batch):
     # Responsibilities are the gradient: autodiff would pass through two log-sum-exps again.
-    terms = expert.terms(scores, batch.targets)
-    relative = gate - jnp.max(gate, axis=0)
-    opening = jnp.exp(relative)
-    total = jnp.sum(opening, axis=0)
-    exponent = relative + terms.exponent
-    top = jnp.max(exponent, axis=0)
-    joint = jnp.exp(exponent - top) * terms.factor
-    evidence = jnp.sum(joint, axis=0)
-    value = jnp.sum(batch.weights * (jnp.log(evidence / total) + top))
-    posterior = joint * (batch.weights / evidence)
-    by_gate = posterior - opening * (batch.weights / total)
-    return value, (by_gate, posterior[:, None] * terms.slope)
+    value, *slopes = summed_out(expert, gate, scores, batch)
+    return value, tuple(slopes)
 
 
 def _summed_out_backward(expert: ExpertLikelihood, slopes: tuple[Array, Array], change: Scalar):

@@ -75,7 +75,13 @@ def log_lik_terms(
 
     Components come first so that sums over them run along whole vectors of rows.
     """
-    gate, scores = score(weights, batch.rows)
+    return summed_out(expert, *score(weights, batch.rows), batch)
+
+
+def summed_out(
+    expert: ExpertLikelihood, gate: Array, scores: Array, batch: Batch
+) -> tuple[Scalar, Array, Array]:
+    """As :func:`log_lik_terms`, from the scores: responsibilities after minus before the target."""
     terms = expert.terms(scores, batch.targets)
     relative = gate - jnp.max(gate, axis=0)
     opening = jnp.exp(relative)
