@@ -1,6 +1,7 @@
 """What every test shares: double precision, one random key, repeatable properties."""
 
 import os
+import signal
 
 # On a GPU each test process would otherwise reserve most of the memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -11,6 +12,10 @@ from hypothesis import settings
 
 # For this process only: the package itself never changes a global setting of JAX.
 jax.config.update("jax_enable_x64", True)
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and Python then never raises
+# KeyboardInterrupt; tests of stopping need it whoever started them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline would time the compiler; a database would make one run depend on the last.
 settings.register_profile("wideangle", deadline=None, derandomize=True, database=None)
