@@ -13,8 +13,8 @@ from hypothesis import settings
 # For this process only: the package itself never changes a global setting of JAX.
 jax.config.update("jax_enable_x64", True)
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and Python then never raises
-# KeyboardInterrupt; tests of stopping need it whoever started them.
+# A shell that starts the tests in the background has them ignore Ctrl-C, and Python then never
+# raises KeyboardInterrupt; tests of stopping need it whoever started them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline would time the compiler; a database would make one run depend on the last.
