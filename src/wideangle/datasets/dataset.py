@@ -1,0 +1,70 @@
+"""What a loader returns: rows, labels, the split of the paper, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wideangle.datasets.manifest import Entry
+
+TRAIN_FRACTION = 0.7
+"""The paper's share of training rows wherever it does not name a fixed split."""
+
+
+class Split(NamedTuple):
+    """Row numbers, each in increasing order."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set ready to be fitted, with everything needed to cite it."""
+
+    name: str
+    X: Any
+    """Rows (N, D): a float32 array, or a SciPy CSR array."""
+    y: np.ndarray | None
+    """Classes 0, 1, ... of the rows; None where the paper uses none."""
+    entry: Entry
+    """Source, licence, citation, and how it differs from the paper's data."""
+    class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    """Names of the columns; empty where they are not known."""
+    fixed_split: Split | None = None
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Subsets of rows of interest, as masks (N,): for RCV1 the nine subcategories."""
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Other facts of the file, aligned with the rows where their length is N."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return self.X.shape
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether this is other data of the same kind, not that of the paper."""
+        return self.entry.status == "stand-in"
+
+    def split(self, seed: int = 0) -> Split:
+        """The protocol of the paper: its fixed split, or 70 % drawn at random by a seed."""
+        if self.fixed_split is not None:
+            return self.fixed_split
+        return random_split(self.shape[0], seed)
+
+
+def random_split(n_rows: int, seed: int, fraction: float = TRAIN_FRACTION) -> Split:
+    """``fraction`` of the rows for training, drawn at random; the same for the same seed."""
+    order = np.random.default_rng(seed).permutation(n_rows)
+    n_train = round(fraction * n_rows)
+    return Split(np.sort(order[:n_train]), np.sort(order[n_train:]))
+
+
+def split_of(train: np.ndarray) -> Split:
+    """The split of a mask."""
+    return Split(np.flatnonzero(train), np.flatnonzero(~np.asarray(train, bool)))

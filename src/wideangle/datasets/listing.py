@@ -1,0 +1,74 @@
+"""``wideangle datasets``: what is known, what is here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from wideangle.datasets.files import DamagedFileError, DataNotFoundError, check, folders, locate
+from wideangle.datasets.manifest import MANIFEST, Entry
+
+
+def run(as_json: bool) -> None:
+    """Print the list, as a table or as JSON."""
+    found = [describe(entry) for entry in MANIFEST.values()]
+    if as_json:
+        where = [str(folder) for folder in folders()]
+        sys.stdout.write(json.dumps({"folders": where, "datasets": found}, indent=1) + "\n")
+        return
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(make_table(found))
+    places = " and ".join(str(folder) for folder in folders())
+    console.print(f"Files are looked for in {places}.", soft_wrap=True, highlight=False)
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """One data set and the state of its file."""
+    state, path = "generated", None
+    if entry.file:
+        try:
+            path = locate(entry)
+            check(path, entry)
+            state = "present"
+        except DataNotFoundError:
+            state = "missing"
+        except DamagedFileError:
+            state = "other bytes"
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "rows": entry.shape[0],
+        "columns": entry.shape[1],
+        "classes": entry.n_classes,
+        "status": entry.status,
+        "file": state,
+        "path": str(path) if path else None,
+        "note": entry.note,
+        "paper": entry.paper,
+        "source": entry.source,
+        "licence": entry.licence,
+        "citation": entry.citation,
+    }
+
+
+def make_table(found: list[dict[str, Any]]) -> Table:
+    """One line for each data set."""
+    table = Table(title="Data sets of the paper", caption="A stand-in is other data of its kind.")
+    for column in ("name", "rows", "columns", "classes", "file", "status", "licence"):
+        right = column in ("rows", "columns", "classes")
+        table.add_column(column, justify="right" if right else "left")
+    for one in found:
+        table.add_row(
+            one["name"],
+            f"{one['rows']:,}",
+            f"{one['columns']:,}",
+            str(one["classes"] or ""),
+            one["file"],
+            one["status"],
+            one["licence"],
+        )
+    return table
