@@ -89,7 +89,7 @@ def _rcv1_subsets(z: Arrays, sample: str = "s1") -> Dataset:
     topics = [str(topic) for topic in z["topics"]]
     codes = np.unpackbits(z[f"{sample}_Y"], axis=1)[:, : len(topics)].astype(bool)
     nine = codes[:, [topics.index(str(code)) for code in z["nine"]]]
-    positive = nine.any(axis=1)
+    positive = np.asarray(nine.any(axis=1))
     kept = np.flatnonzero(positive | ~codes[:, topics.index("CCAT")])
     return Dataset(
         f"rcv1_subsets.{sample}",
@@ -166,7 +166,7 @@ def _scenes15(z: Arrays) -> Dataset:
 
 def _caltech101(z: Arrays, background: bool = True) -> Dataset:
     """CSR parts of counts, ``labels`` (0 is the background class), ``label_names``."""
-    kept = np.flatnonzero(background | (z["labels"] > 0))
+    kept = np.flatnonzero(z["labels"] >= (0 if background else 1))
     first = 0 if background else 1
     return Dataset(
         "caltech101",

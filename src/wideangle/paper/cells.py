@@ -1,0 +1,72 @@
+"""A cell: one number of a table, with all that decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Effort(NamedTuple):
+    """How long a cell may work; part of every record."""
+
+    n_warmup: int = 400
+    n_draws: int = 400
+    n_chains: int = 4
+    n_passes: int | None = None
+    """Of MAP and VI; None is the default of the estimator."""
+    n_folds: int = 5
+    """Cross-validation of the baselines, as in the paper."""
+    tune: bool = True
+    """Choose settings on a validation part of the training rows; else defaults."""
+    max_rows: int | None = None
+    """Most training and most test rows; None takes all."""
+
+
+FULL = Effort()
+QUICK = Effort(20, 20, 2, 20, 2, False, 300)
+"""Shows that everything runs, not what it is worth."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Data set, method, size and seed."""
+
+    suite: str
+    """Which group of tables it belongs to: ``classifiers`` or ``small-data``."""
+    data: str
+    method: str
+    n_experts: int = 0
+    """K; 0 for methods without experts."""
+    seed: int = 0
+    """Of the split (unless it is fixed), of the subsample, and of the fit."""
+    n_train: int = 0
+    """Training rows drawn at random; 0 takes all."""
+    effort: Effort = FULL
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the estimator that are given, not chosen."""
+
+    @property
+    def path(self) -> Path:
+        """Where its record goes, below the folder of the run."""
+        parts = [self.method]
+        parts += [f"K{self.n_experts}"] if self.n_experts else []
+        parts += [f"N{self.n_train}"] if self.n_train else []
+        name = ".".join([*parts, f"seed{self.seed}"])
+        return Path(self.suite) / self.data / f"{name}.json"
+
+    @property
+    def label(self) -> str:
+        """One short line."""
+        return str(self.path.with_suffix(""))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; equal for equal cells."""
+        plain = asdict(self) | {"effort": self.effort._asdict(), "settings": dict(self.settings)}
+        return plain
+
+
+def from_json(data: Mapping[str, Any]) -> Cell:
+    """The cell of :meth:`Cell.as_json`."""
+    return Cell(**{**data, "effort": Effort(**data["effort"])})

@@ -1,0 +1,58 @@
+"""``wideangle reproduce``: run, then show the tables of what there is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from wideangle.paper.records import read_all
+from wideangle.paper.run import Report, run
+from wideangle.paper.suites import SUITES, Choice, cells_of
+from wideangle.paper.tables import (
+    Grid,
+    data_sets,
+    diagnostic_grid,
+    metric_grid,
+    small_data_grid,
+)
+
+__all__ = ["FOLDER", "SUITES", "Choice", "grids", "reproduce"]
+
+FOLDER = Path("results") / "paper"
+
+
+def reproduce(
+    names: Sequence[str],
+    choice: Choice,
+    folder: Path,
+    where: Mapping[str, Any],
+    *,
+    jobs: int = 1,
+    budget: float | None = None,
+) -> Report:
+    """Run the cells of some tables and print every table of the folder."""
+    cells = cells_of(names, choice)
+    report = run(cells, folder, where, jobs=jobs, budget=budget)
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    for suite in dict.fromkeys(cell.suite for cell in cells):
+        for grid in grids(folder, suite):
+            console.print(grid.rich())
+    return report
+
+
+def grids(folder: Path, suite: str) -> list[Grid]:
+    """The tables of a suite, from all records of the folder."""
+    records = list(read_all(folder, suite))
+    found: list[Grid] = []
+    for data in data_sets(records):
+        if suite == "small-data":
+            found.append(small_data_grid(records, data, None))
+            continue
+        metrics = ("accuracy", "log_loss", "calibration_error")
+        found += [metric_grid(records, data, metric, paper=True) for metric in metrics]
+        found.append(diagnostic_grid(records, data))
+    return found
