@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle.diagnostics import warn
-from wideangle.estimators.moe_map import Regulariser, climb, fill
+from wideangle.estimators.moe_map import Regulariser, climb, fill, round_up
 from wideangle.estimators.moe_mcmc import fit_mcmc
 from wideangle.estimators.moe_vi import Data, fit_vi
 from wideangle.infer.ascent import as_dense
@@ -20,6 +20,7 @@ from wideangle.models.coordinate_ascent import coordinate_ascent
 from wideangle.models.coordinates import Priors, Problem, weights_of
 from wideangle.models.experts import ExpertLikelihood, LogisticExperts
 from wideangle.models.mixture_of_experts import Batch, Weights
+from wideangle.models.sparse_likelihood import SparseBatch, has_sparse_form
 from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -32,7 +33,10 @@ MAX_SWEEPS = 200
 REFERENCE = 256
 """Training rows on which draws are compared."""
 DENSE_LIMIT = 2**31
-"""Bytes up to which sparse rows are made dense for samplers that need all rows at every step."""
+"""Bytes up to which sparse rows are made dense where a method has no other way."""
+SPARSE_SHARE, SPARSE_SIZE = 0.25, 2**18
+"""Sparse rows stay sparse with at most this share of entries that are not 0, and at least this
+many entries in all: elsewhere matrix products are faster."""
 
 
 class Rows(NamedTuple):
@@ -99,7 +103,7 @@ def fit_by_mcmc(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -
     priors = build_priors(settings, data.rows.shape[1], expert)
     fit = fit_mcmc(
         key,
-        Problem(priors, expert, dense_batch(data)),
+        Problem(priors, expert, batch_for_sampling(data, expert)),
         sampler=settings.sampler,
         n_warmup=settings.n_warmup,
         n_draws=settings.n_draws,
@@ -208,6 +212,24 @@ def regulariser(settings: Any) -> Regulariser | None:
     return Regulariser(*(jnp.float32(v) for v in (settings.strength, gate, settings.gamma)))
 
 
+def batch_for_sampling(data: Rows, expert: ExpertLikelihood) -> Batch | SparseBatch:
+    """All rows, for methods that need them at every step: sparse where that is faster."""
+    rows = data.rows
+    size = rows.shape[0] * rows.shape[1]
+    if not sp.issparse(rows) or size < SPARSE_SIZE or rows.nnz > SPARSE_SHARE * size:
+        return dense_batch(data)
+    if jax.default_backend() != "cpu" or not has_sparse_form(expert):
+        return dense_batch(data)
+    # Empty rows of weight 0 cost nothing, and minibatches are those of dense rows.
+    missing = round_up(rows.shape[0]) - rows.shape[0]
+    filled = sp.csr_array(
+        (rows.data, rows.indices, np.pad(rows.indptr, (0, missing), "edge")),
+        shape=(rows.shape[0] + missing, rows.shape[1]),
+    )
+    weights = np.pad(data.weights.astype(np.float32), (0, missing))
+    return SparseBatch(filled, np.pad(data.targets, (0, missing)), weights)
+
+
 def dense_batch(data: Rows) -> Batch:
     """All rows on the device; refuses sparse data that would not fit."""
     rows = data.rows
@@ -216,8 +238,8 @@ def dense_batch(data: Rows) -> Batch:
         if size > DENSE_LIMIT:
             raise ValueError(
                 f"X has {rows.shape[0]} x {rows.shape[1]} entries, {size / 2**30:.1f} GiB when "
-                "dense: inference='mcmc' works on dense rows. Use inference='vi', which reads "
-                "sparse minibatches, or fewer columns."
+                "dense, which is needed here (on a GPU, and for guide='coordinate'). Use "
+                "inference='vi', which reads sparse minibatches, or fewer columns."
             )
         rows = rows.toarray()
     return fill(Batch(rows, data.targets, data.weights.astype(np.float32)))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from wideangle.estimators.moe_map import climb
 from wideangle.infer.geodesic_hmc import geodesic_hmc
@@ -38,6 +39,7 @@ from wideangle.models.coordinates import (
     weights_of,
 )
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
+from wideangle.models.sparse_likelihood import SparseBatch
 from wideangle.posterior import Draws
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.learning import update_prior
@@ -89,6 +91,7 @@ class Sampler(NamedTuple):
     """What one sampler needs: how to start, move, and read off the weights."""
 
     enter: Callable[[Point, Problem], Any]
+    """Gets some of the rows only, and dense ones."""
     recipe: Callable[[dict[str, Scalar], Problem], Update]
     collect: Callable[[Any, Problem], dict[str, Any]]
     steps: dict[str, float]
@@ -164,7 +167,7 @@ def _stage(method: Sampler, key: Key, start: Point, problem: Problem, **options:
     return run(
         key,
         method.recipe,
-        _enter(method.enter, start, problem),
+        _enter(method.enter, start, subsample(jax.random.key(0), problem, FISHER_ROWS)),
         steps=method.steps,
         targets=method.targets,
         collect=method.collect,
@@ -180,13 +183,18 @@ def _enter(enter: Callable[[Point, Problem], Any], start: Point, problem: Proble
 
 
 def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
-    """A problem with at most ``n_rows`` of the rows, each counting for more."""
+    """A problem with at most ``n_rows`` of the rows, each counting for more; dense in any case."""
     batch = problem.batch
-    total = batch.rows.shape[0]
-    if total <= n_rows:
+    total: int = batch.rows.shape[0]
+    if total <= n_rows and not isinstance(batch, SparseBatch):
         return problem
-    chosen = jax.random.choice(key, total, (n_rows,), replace=False)
-    part = Batch(*(leaf[chosen] for leaf in batch))
+    chosen: Any = np.arange(total)
+    if total > n_rows:
+        chosen = jax.random.choice(key, total, (n_rows,), replace=False)
+    if isinstance(batch, SparseBatch):
+        part = Batch(*(jnp.asarray(leaf) for leaf in batch.dense(np.asarray(chosen))))
+    else:
+        part = Batch(*(leaf[chosen] for leaf in batch))
     scale = jnp.sum(batch.weights) / jnp.sum(part.weights)
     return problem._replace(batch=part._replace(weights=part.weights * scale))
 
@@ -220,8 +228,7 @@ def _whitened() -> Sampler:
         return latents.whitening.apply(latents.u)
 
     def enter(x: Point, problem: Problem) -> Whitened:
-        part = subsample(jax.random.key(0), problem, FISHER_ROWS)
-        whitening = fisher_whitening(problem.priors, x, problem.expert, part.batch)
+        whitening = fisher_whitening(problem.priors, x, problem.expert, problem.batch)
         return Whitened(whitening.solve(x), whitening)
 
     def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:

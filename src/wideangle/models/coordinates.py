@@ -21,6 +21,7 @@ from jax.scipy.special import digamma, polygamma
 
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik, score
+from wideangle.models.sparse_likelihood import SparseBatch
 from wideangle.priors.components import ComponentPrior, PolarComponents
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -112,7 +113,7 @@ class Problem(NamedTuple):
 
     priors: Priors
     expert: ExpertLikelihood
-    batch: Batch
+    batch: Batch | SparseBatch
 
 
 def log_joint(x: Point, problem: Problem) -> Scalar:

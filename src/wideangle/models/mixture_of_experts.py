@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from wideangle.models.experts import ExpertLikelihood
+from wideangle.models.sparse_likelihood import SparseBatch, sparse_log_lik
 from wideangle.types import Array, Scalar
 
 
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
     weights: Array
 
 
-def log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch) -> Scalar:
+def log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch) -> Scalar:
     r"""Weighted log-likelihood :math:`\sum_n w_n\log p(y_n\mid x_n)`, the choice summed out.
 
     Value and gradient are one forward and one backward matrix product; the gradient is written
@@ -47,11 +48,16 @@ def log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch) -> Scalar:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch) -> Scalar:
+def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch) -> Scalar:
+    if isinstance(batch, SparseBatch):
+        return sparse_log_lik(batch, *weights, gradient=False)[0]
     return log_lik_terms(expert, weights, batch)[0]
 
 
-def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch):
+def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch):
+    if isinstance(batch, SparseBatch):
+        value, *parts = sparse_log_lik(batch, *weights, gradient=True)
+        return value, Weights(*parts)
     value, by_gate, by_scores = log_lik_terms(expert, weights, batch)
     stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
     gradient = _dot("an,np->ap", stacked, batch.rows)  # one product, not two thin ones
