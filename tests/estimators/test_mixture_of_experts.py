@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 from wideangle import GaussianComponents, MixtureOfExpertsClassifier, MutualAngular, PolarComponents
-from wideangle.estimators import mixture_of_experts
+from wideangle.estimators import mixture_of_experts, moe_fit
 from wideangle.estimators.mixture_of_experts import CollapseWarning
 from wideangle.infer import ascent
 from wideangle.posterior import Draws
@@ -388,3 +388,26 @@ def test_variational_fits_beat_the_base_rate(guide):
     model, X, y = fitted({"inference": "vi", "guide": guide, "prior": "vmf"}, n_classes=2)
     assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
     assert model.posterior_.values["weights"].experts.shape[2:] == (3, 1, 3)
+
+
+def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch):
+    """Chains on the two forms follow one another until rounding tells them apart."""
+    generator = np.random.default_rng(0)
+    X = (generator.random((300, 20)) < 0.15).astype(float)
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    weights = generator.uniform(0.5, 2.0, 300)
+    short = {"n_warmup": 2, "n_draws": 2, "n_chains": 2, "learn_prior": False}
+    dense = make(**short).fit(X, y, sample_weight=weights)
+
+    def refuse(data):
+        raise AssertionError("rows were made dense")
+
+    monkeypatch.setattr(moe_fit, "SPARSE_SIZE", 0)
+    monkeypatch.setattr(moe_fit, "dense_batch", refuse)
+    model = make(**short, checkpoint=tmp_path / "run")
+    model.fit(sp.csr_array(X), y, sample_weight=weights)
+    values = (m.posterior_.values["weights"].gate[:, 0] for m in (model, dense))
+    np.testing.assert_allclose(*values, rtol=0.02, atol=0.02)
+    few = make(**MCMC)
+    with pytest.raises(AssertionError, match="made dense"):
+        few.fit(sp.csr_array(X + 1.0), y)  # no zeros: products are faster

@@ -23,6 +23,7 @@ from wideangle.models.coordinates import (
 )
 from wideangle.models.experts import LogisticExperts, SoftmaxExperts
 from wideangle.models.mixture_of_experts import Batch, Weights, predict
+from wideangle.models.sparse_likelihood import SparseBatch
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -246,3 +247,41 @@ def test_one_gaussian_expert_is_bayesian_logistic_regression(key):
     draws = fit.draws.values["weights"].experts[:, :, 0, 0]
     assert z_score_of_chains(draws, truth.mean(0)) < 5.0  # NUTS has an error of its own
     assert z_score_of_chains(draws**2, (truth**2).mean(0)) < 5.0
+
+
+def sparse_problem(n=300, p=8):
+    """The same problem twice, with dense and with sparse rows, in double precision."""
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(n, p)) * (generator.random((n, p)) < 0.2)
+    targets = (rows[:, 0] + rows[:, 1] > 0).astype(np.int32)
+    weights = generator.uniform(0.5, 2.0, n)
+    prior = PolarComponents(MutualAngular(K, p, 2.0), 3.0, 1.0)
+    dense = Batch(jnp.asarray(rows), jnp.asarray(targets), jnp.asarray(weights))
+    batches = dense, SparseBatch(rows, targets, weights)
+    return [Problem(Priors(prior, prior), LOGISTIC, batch) for batch in batches]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    ["hmc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("geodesic", "metropolis"))],
+)
+def test_chains_on_sparse_rows_are_those_on_dense_rows(sampler, key, monkeypatch):
+    monkeypatch.setattr(moe_mcmc, "FISHER_ROWS", 100)  # so that a part has to be taken
+    start = jax.vmap(lambda k: draw_point(k, sparse_problem()[0].priors))(jax.random.split(key, 2))
+    options = {"n_warmup": 4, "n_draws": 4, "n_chains": 2, "progress": False, "start": start}
+    one, other = (fit_mcmc(key, task, sampler=sampler, **options) for task in sparse_problem())
+    assert np.ptp(one.draws.values["log_lik"]) > 0
+    for left, right in zip(
+        jax.tree.leaves(one.draws.values), jax.tree.leaves(other.draws.values), strict=True
+    ):
+        np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-8)
+
+
+def test_a_part_of_sparse_rows_is_the_part_of_dense_rows(key):
+    dense, sparse = sparse_problem()
+    for n_rows in (50, 1000):
+        jax.tree.map(
+            np.testing.assert_allclose,
+            subsample(key, dense, n_rows).batch,
+            subsample(key, sparse, n_rows).batch,
+        )
