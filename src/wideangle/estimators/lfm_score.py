@@ -104,7 +104,7 @@ def activation(
     """Posterior probability that each row has each component, (N, number of components).
 
     ``index`` (draws, components) says which feature of a draw is which component, -1 for none
-    (see :func:`~wideangle.estimators.lfm_components.match`). A component is averaged over the
+    (see :func:`~wideangle.estimators.lfm_match.match`). A component is averaged over the
     draws that have it. All features of a draw are sampled, not only components.
     """
     index = np.asarray(index)
