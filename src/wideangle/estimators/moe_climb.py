@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,16 +17,23 @@ from wideangle.estimators.moe_start import start
 from wideangle.infer.ascent import Ascent, AscentState, Minibatches, ascend, begin
 from wideangle.models.collapsed import Guides, Terms, n_noise, objective
 from wideangle.models.experts import ExpertLikelihood
+from wideangle.models.guides import Guide, VmfGuide
 from wideangle.models.mixture_of_experts import Batch
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
-from wideangle.types import Array, Key
+from wideangle.types import Array, Components, Key
 
 MIN_PASSES, FULL_STEPS = 20, 1500
 """Passes over many rows, and steps when a step sees all rows; see :meth:`Job.length`."""
 TABLE = 2**22
 """Normals drawn once; steps read them at random places, since fresh ones would cost more than
 the model itself."""
+
+
+M_STEPS, M_DRAWS = (0.3, 0.5, 0.7), 32
+"""Where in the run priors are learned: after the first search, before the last refinement; and
+draws behind it."""
 
 
 class Data(NamedTuple):
@@ -71,6 +78,7 @@ class Job:
     strengths: tuple[float, float]
     gamma: float
     dtype: Any
+    learn_prior: bool = False
 
     def checked(self, data: Data) -> Data:
         """The data with its defaults, or an error that names what does not fit."""
@@ -88,8 +96,11 @@ class Job:
 
     def climb(
         self, key: Key, data: Data, taus: np.ndarray, state: AscentState | None, **options: Any
-    ) -> Ascent:
-        """Climb from fresh starts, one for each temperature, or go on from ``state``."""
+    ) -> tuple[Ascent, Job]:
+        """Climb from fresh starts, one for each temperature, or go on from ``state``.
+
+        The job that comes back has the priors learned on the way.
+        """
         keys = random.split(key, 4)
         n, n_starts = self.gate_prior.n_components, len(taus)
         seed = int(random.bits(keys[0], dtype=jnp.uint32))
@@ -98,14 +109,43 @@ class Job:
             state = begin(start(keys[1], self.q, self.expert, data, n, n_starts, self.dtype))
         need = n_starts * n_noise(self.expert, state.position) * n * batches.size
         table = random.normal(keys[2], (max(TABLE, 2 * need),), self.dtype)
-        terms = self.terms(jnp.asarray(taus, self.dtype))
         rates = jax.tree.map(lambda _: self.learning_rate, state.position)
         # Logarithms of widths and shapes have farther to go than locations.
         rates = Guides(*(type(g)(g[0], *(2.0 * r for r in g[1:])) for g in rates))
-        return ascend(
-            keys[3], Objective(self.expert), state, batches, (table, terms),
-            rates=rates, n_steps=self.length(batches.per_pass), **options,
-        )  # fmt: skip
+        n_steps = self.length(batches.per_pass)
+        job, trace, interrupted = self, [], False
+        for stop in (*self.m_steps(n_steps), n_steps):
+            if interrupted or int(state.step[0]) > stop:
+                continue
+            constants = table, job.terms(jnp.asarray(taus, self.dtype))
+            part = ascend(
+                keys[3], Objective(self.expert), state, batches, constants,
+                rates=rates, n_steps=n_steps, until=stop, **options,
+            )  # fmt: skip
+            state, interrupted = part.state, part.interrupted
+            trace.append(part.trace)
+            if stop < n_steps and not interrupted:
+                # Depends on q alone: a run taken up again just here does the same once more.
+                job = job.learned(random.fold_in(keys[1], stop), state.position)
+        return Ascent(state, np.concatenate(trace), interrupted), job
+
+    def m_steps(self, n_steps: int) -> list[int]:
+        """Numbers of steps after which the priors are learned from q."""
+        both = self.gate_prior, self.expert_prior
+        if not (self.learn_prior and any(isinstance(prior, PolarComponents) for prior in both)):
+            return []
+        return sorted({int(part * n_steps) for part in M_STEPS} - {0, n_steps})
+
+    def learned(self, key: Key, guides: Guides) -> Job:
+        """The M step: priors that fit q best, all starts taken together."""
+        keys = random.split(key)
+        priors = [
+            m_step(own, guide, prior)
+            for own, guide, prior in zip(
+                keys, guides, (self.gate_prior, self.expert_prior), strict=True
+            )
+        ]
+        return replace(self, gate_prior=priors[0], expert_prior=priors[1])
 
     def length(self, per_pass: int) -> int:
         r"""Number of steps: by default :math:`\max(20, 1500\,m^{-5/4})` passes of m batches.
@@ -125,6 +165,25 @@ class Job:
         strengths = jnp.asarray(self.strengths, self.dtype)
         gamma = jnp.asarray(self.gamma, self.dtype)
         return Terms(gate, experts, taus, strengths, gamma)
+
+
+def m_step(key: Key, guide: Guide, prior: ComponentPrior) -> ComponentPrior:
+    r"""Update :math:`\mu_0, \alpha_1, \alpha_2` of a polar prior from q; leave others alone.
+
+    Leaves of the guide have a leading axis of starts; the update maximises the mean of their
+    bounds over the prior, so at fixed q no start's share is preferred and the mean cannot fall.
+    Gaussian factors have no closed form for lengths: ``M_DRAWS`` draws of each start stand for
+    them.
+
+    Paper: Appendix C, the M step.
+    """
+    if not isinstance(prior, PolarComponents):
+        return prior
+    if isinstance(guide, VmfGuide):
+        return update_prior(prior, guide.factors)
+    keys = random.split(key, guide.centres.shape[0])
+    draws = jax.vmap(lambda one, own: one.sample(own, M_DRAWS))(guide, keys)
+    return update_prior(prior, Components.from_vectors(draws))
 
 
 def plain(prior: ComponentPrior, q: str) -> ComponentPrior:

@@ -155,6 +155,7 @@ def fit_by_vi(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> 
         batch_size=settings.batch_size,
         strengths=(0.0, 0.0) if strengths is None else (settings.strength, float(strengths.gate)),
         gamma=settings.gamma,
+        learn_prior=settings.learn_prior,
         progress=settings.progress,
     )
     keys = jax.random.split(key_draw, len(fits))
@@ -166,7 +167,7 @@ def fit_by_vi(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> 
         "temperature": fits[0].temperature,
         "interrupted": fits[0].interrupted,
     }
-    return Fitted(Draws({"weights": draws}), priors, notes)
+    return Fitted(Draws({"weights": draws}), Priors(*fits[0].priors), notes)
 
 
 def fit_by_coordinates(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> Fitted:

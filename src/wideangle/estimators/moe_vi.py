@@ -60,6 +60,8 @@ class VariationalFit:
     temperature: float
     interrupted: bool
     state: AscentState
+    priors: tuple[ComponentPrior, ComponentPrior]
+    """Of gate and experts, as learned."""
     key: Key
     """Randomness of predictions: the same fit always predicts the same."""
 
@@ -92,6 +94,7 @@ def fit_vi(
     learning_rate: float = 0.02,
     strengths: tuple[float, float] = (0.0, 0.0),
     gamma: float = 1.0,
+    learn_prior: bool = False,
     dtype: Any = np.float32,
     progress: bool | None = None,
     callback: Callable[[AscentState, np.ndarray], None] | None = None,
@@ -118,6 +121,9 @@ def fit_vi(
     strengths, gamma
         :math:`\lambda_1, \lambda_2` of the angular regulariser of experts and gate
         (paper: BMEM-PR).
+    learn_prior
+        Update mean direction and Gamma law of polar priors by M steps on the way, all starts
+        together (``fit.priors``); priors of other kinds are left alone.
     callback
         Called as ``callback(state, trace)`` between compiled calls.
     resume
@@ -130,8 +136,9 @@ def fit_vi(
     check_choice("q", q, GUIDES)
     check_count("batch_size", batch_size, 1)
     check_range("learning_rate", learning_rate, 0.0, open_low=True)
-    options = (q, n_passes, batch_size, learning_rate, strengths, gamma, dtype)
-    job = Job(plain(gate_prior, q), plain(expert_prior, q), expert, *options)
+    options = (q, n_passes, batch_size, learning_rate, strengths, gamma, dtype, learn_prior)
+    priors = (gate_prior, expert_prior) if resume is None else resume[0].priors
+    job = Job(plain(priors[0], q), plain(priors[1], q), expert, *options)
     data = job.checked(data)
     key_auto, key_climb, key_report = random.split(key, 3)
     state = None
@@ -146,23 +153,22 @@ def fit_vi(
             tau = choose_temperature(key_auto, job, data) if held_out else usual_temperature(total)
         check_range("temperature", tau, 0.0)
         taus = np.broadcast_to(tau, (check_count("n_starts", n_starts, 1),))
-    result = job.climb(key_climb, data, taus, state, progress=progress, callback=callback)
-    fits = _fits(expert, key_report, result, taus)
+    result, job = job.climb(key_climb, data, taus, state, progress=progress, callback=callback)
+    fits = _fits(job, key_report, result, taus)
     for place, earlier in enumerate(resume or ()):
         joined = np.concatenate([earlier.trace, fits[place].trace])
         fits[place] = replace(fits[place], trace=joined)
     return [assess(fit, job, data) for fit in fits]
 
 
-def _fits(
-    expert: ExpertLikelihood, key: Key, result: Ascent, taus: np.ndarray
-) -> list[VariationalFit]:
+def _fits(job: Job, key: Key, result: Ascent, taus: np.ndarray) -> list[VariationalFit]:
     def one(place: int, own: Key) -> VariationalFit:
         state = jax.tree.map(lambda leaf: leaf[place], result.state)
         unknown = {"elbo": np.nan, "elbo_error": np.nan, "gate_mass": np.empty(0)}
         return VariationalFit(
             guides=state.position,
-            expert=expert,
+            expert=job.expert,
+            priors=(job.gate_prior, job.expert_prior),
             trace=result.trace[:, place],
             temperature=float(taus[place]),
             interrupted=result.interrupted,
@@ -227,11 +233,11 @@ def choose_temperature(key: Key, job: Job, data: Data) -> float:
     part = Data(data.rows[rest], data.targets[rest], data.weights[rest])
     taus = np.array(TEMPERATURES)
     each = np.repeat(taus, TRIALS)
-    result = job.climb(key_climb, part, each, None, progress=False)
+    result, job = job.climb(key_climb, part, each, None, progress=False)
     if result.interrupted:
         raise KeyboardInterrupt("interrupted while choosing the temperature: nothing is fitted yet")
     rows, targets = data.rows[held], data.targets[held]
-    fits = _fits(job.expert, key_report, result, each)
+    fits = _fits(job, key_report, result, each)
     # Averaged as in use: the mean over starts is best at a lower temperature than one start.
     chance = [predict_proba(fits[i : i + TRIALS], rows) for i in range(0, len(fits), TRIALS)]
     losses = -np.log(np.maximum([c[np.arange(n_held), targets] for c in chance], 1e-12))

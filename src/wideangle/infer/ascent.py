@@ -197,6 +197,7 @@ def ascend(
     *,
     rates: Any,
     n_steps: int,
+    until: int | None = None,
     progress: bool | None = None,
     callback: Callable[[AscentState, np.ndarray], None] | None = None,
 ) -> Ascent:
@@ -206,6 +207,10 @@ def ascend(
     ----------
     rates
         Top learning rate of every leaf of the position.
+    n_steps
+        Length of the whole run, which the schedule of the learning rate is for.
+    until
+        Stop when that many steps are done, to go on later; by default ``n_steps``.
     progress
         True or False to force or forbid a bar; None shows one on a terminal.
     callback
@@ -217,12 +222,13 @@ def ascend(
     Ctrl-C keeps the state of the last call, warns, and sets ``interrupted``.
     """
     began = done = int(state.step[0])
+    last = n_steps if until is None else min(until, n_steps)
     traces, interrupted = [np.zeros((0, state.step.shape[0]))], False
     try:
         with _Bar(n_steps, 0, progress) as bar:
-            rows = batches.take(done) if done < n_steps else None
-            while done < n_steps:
-                limit = min(batches.per_call, n_steps - done)
+            rows = batches.take(done) if done < last else None
+            while done < last:
+                limit = min(batches.per_call, last - done)
                 sizes = jnp.int32(n_steps), jnp.int32(limit)
                 moved, trace = _advance(
                     objective, batches.per_call, key, state, rows, constants, rates, *sizes

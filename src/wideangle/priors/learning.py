@@ -147,9 +147,8 @@ def update_concentration(prior: MutualAngular, posterior: Components | VmfGammaF
 
 def _mean_rows(posterior: Components | VmfGammaFactors) -> Array:
     """Posterior mean of every direction, shape (K, p)."""
-    if isinstance(posterior, VmfGammaFactors):
-        return posterior.expected_directions
-    rows = posterior.directions
+    factors = isinstance(posterior, VmfGammaFactors)
+    rows = posterior.expected_directions if factors else posterior.directions
     return jnp.mean(rows.reshape(-1, *rows.shape[-2:]), axis=0)
 
 
