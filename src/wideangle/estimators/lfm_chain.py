@@ -1,0 +1,293 @@
+"""Running the sweeps of one chain with the rows on the host, and keeping what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numba
+import numpy as np
+
+from wideangle.estimators import lfm_sweep
+from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_vectors import Steps
+from wideangle.infer import adapt
+from wideangle.models.assignment_rows import sweep_rows
+from wideangle.models.feature_rows import FeatureRows
+from wideangle.models.latent_features import Features, FeatureStats, Hyper, with_room
+from wideangle.types import Array, Components, Key
+
+TARGETS = {"directions": 0.8, "lengths": 0.8}
+"""Acceptance that the Hamiltonian moves are tuned to in warm-up."""
+ROOMS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+"""Sizes of the arrays: few, because each is a compilation."""
+
+
+class RoomError(RuntimeError):
+    """More features than the arrays may ever hold."""
+
+
+class State(NamedTuple):
+    """One draw as it is kept: live features only, assignments as bits."""
+
+    weights: np.ndarray
+    vectors: np.ndarray
+    bits: np.ndarray
+    """(N, ceil(K / 8)) uint8: assignments, eight to a byte."""
+    hyper: Hyper
+
+    @property
+    def assignments(self) -> np.ndarray:
+        """(N, K) uint8."""
+        return np.unpackbits(self.bits, axis=1, count=len(self.weights))
+
+
+@dataclass
+class Chain:
+    """Where a chain is and what it has left behind."""
+
+    key: Key
+    features: Features
+    tuning: dict[str, adapt.DualAveraging]
+    n_done: int = 0
+    trace: dict[str, list[float]] = field(default_factory=dict)
+    """Numbers of every sweep after warm-up that do not depend on the numbering of features."""
+    kept: list[State] = field(default_factory=list)
+
+
+class Plan(NamedTuple):
+    """How long a chain is, and which of its states are kept."""
+
+    n_warmup: int
+    n_draws: int
+    n_kept: int
+
+    @property
+    def n_sweeps(self) -> int:
+        """Sweeps in all."""
+        return self.n_warmup + self.n_draws
+
+    def keeps(self, draw: int) -> bool:
+        """Whether the state of this draw (0, 1, ...) is kept: ``n_kept`` of them, evenly spaced."""
+        n_kept = min(self.n_kept, self.n_draws)
+        return (draw + 1) * n_kept // self.n_draws > draw * n_kept // self.n_draws
+
+
+def room_for(n_features: int) -> int:
+    """Smallest size of the arrays that leaves space for some more features."""
+    wanted = n_features + max(8, n_features // 8)
+    for room in ROOMS:
+        if room >= wanted:
+            return room
+    raise RoomError(
+        f"the chain wants more than {n_features} features; the data may not be a sum of a few "
+        "features with Gaussian noise: try a larger noise, or a smaller alpha."
+    )
+
+
+def begin_chain(
+    key: Key, vectors: np.ndarray, assignments: np.ndarray, hyper: Hyper, design: Design
+) -> Chain:
+    """A chain that starts from given features and assignments; unused features are left out."""
+    key_weights, key_chain = jax.random.split(key)
+    used = assignments.any(axis=0)
+    vectors, assignments = vectors[used], assignments[:, used]
+    n_rows, n_live = assignments.shape
+    counts = assignments.sum(axis=0)
+    seed = np.asarray(jax.random.key_data(key_weights)).astype(np.uint64)
+    weights = np.random.default_rng(seed).beta(np.maximum(counts, 1), n_rows - counts + 1)
+    weights = np.clip(weights, 1e-12, 1 - 1e-6)
+    order = np.argsort(-weights)
+    dtype = hyper.noise.dtype
+    components = Components.from_vectors(jnp.asarray(vectors[order], dtype))
+    features = Features(
+        jnp.asarray(weights[order], dtype),
+        components,
+        jnp.asarray(assignments[:, order], jnp.uint8),
+        jnp.asarray(n_live, jnp.int32),
+        hyper,
+    )
+    tuning = {name: adapt.start(0.1) for name in TARGETS}
+    return Chain(key_chain, with_room(features, room_for(n_live)), tuning)
+
+
+def run_chain(
+    chain: Chain,
+    rows: FeatureRows,
+    design: Design,
+    plan: Plan,
+    *,
+    n_threads: int = 1,
+    after: Callable[[Chain], bool] | None = None,
+) -> Chain:
+    """Sweep until the plan is done; ``after`` is called after each sweep and may end the run."""
+    for index in range(chain.n_done, plan.n_sweeps):
+        warming = index < plan.n_warmup
+        features, account = _sweep(chain, rows, design, index, warming, n_threads)
+        chain.features = features
+        if design.hamiltonian and warming:
+            chain.tuning = _learn(chain.tuning, account)
+        if not warming:
+            record(chain, features, account, rows)
+            if plan.keeps(index - plan.n_warmup):
+                chain.kept.append(freeze(features))
+        chain.n_done = index + 1
+        if after is not None and after(chain):
+            break
+    return chain
+
+
+def record(chain: Chain, features: Features, account: lfm_sweep.Account, rows: FeatureRows) -> None:
+    """Add the numbers of one sweep to the trace."""
+    hyper = features.hyper
+    numbers = {
+        "n_active": account.n_active,
+        "log_lik": account.log_lik,
+        "log_joint": account.log_joint,
+        "residual_rms": np.sqrt(account.residual / (rows.n_rows * rows.dim)),
+        "alpha": hyper.buffet.mass,
+        "noise_variance": hyper.noise,
+        "concentration": hyper.concentration,
+        "rate": hyper.rate,
+        "discount": hyper.buffet.discount,
+        "strength": hyper.buffet.strength,
+        "acceptance": account.moved.directions.acceptance,
+    }
+    for name, value in numbers.items():
+        chain.trace.setdefault(name, []).append(float(value))
+
+
+def freeze(features: Features) -> State:
+    """The state as it is kept."""
+    n_live = int(features.n_live)
+    used = np.asarray(features.assignments)[:, :n_live]
+    return State(
+        np.asarray(features.weights)[:n_live],
+        np.asarray(features.components.vectors)[:n_live],
+        np.packbits(used, axis=1),
+        jax.tree.map(np.asarray, features.hyper),
+    )
+
+
+def _learn(tuning: dict[str, Any], account: lfm_sweep.Account) -> dict[str, Any]:
+    return {
+        name: adapt.learn(one, getattr(account.moved, name).acceptance, TARGETS[name])
+        for name, one in tuning.items()
+    }
+
+
+def steps_of(tuning: dict[str, adapt.DualAveraging], warming: bool) -> Steps:
+    """Step sizes to use now."""
+    return Steps(**{name: adapt.current(one, warming) for name, one in tuning.items()})
+
+
+def _sweep(
+    chain: Chain, rows: FeatureRows, design: Design, index: int, warming: bool, n_threads: int
+) -> tuple[Features, lfm_sweep.Account]:
+    """One sweep; where the arrays are too small it is repeated with larger ones and the same key.
+
+    The random numbers of a feature do not depend on the size of the arrays, so this is the sweep
+    that larger arrays would have given at once.
+    """
+    keys = lfm_sweep.split(jax.random.fold_in(chain.key, index))
+    features = chain.features
+    while True:
+        begun = _begin(keys, features, design)
+        if not bool(begun.slice.overflow):
+            break
+        features = with_room(features, room_for(features.room))
+    begun, products, new_products = _assign(begun, rows, n_threads)
+    features, n_null = _finish_assignments(keys, begun, products, new_products, design)
+    stats = summarise_on_host(features, rows)
+    return _finish(keys, features, stats, design, steps_of(chain.tuning, warming), n_null)
+
+
+def _assign(
+    begun: lfm_sweep.Begun, rows: FeatureRows, n_threads: int
+) -> tuple[lfm_sweep.Begun, Array, Array]:
+    """Products of the rows with the features and newborns in one pass, and new assignments."""
+    features = begun.features
+    n_live, room = int(features.n_live), features.room
+    vectors = np.asarray(begun.vectors)[:n_live]
+    newborns = np.asarray(begun.newborns.vectors)
+    found = rows.products(np.concatenate([vectors, newborns]))
+    assignments = sweep_rows(
+        begun.noise,
+        np.asarray(features.assignments),
+        found[:, :n_live],
+        np.asarray(begun.inner),
+        np.asarray(features.weights),
+        n_live,
+        float(features.hyper.noise),
+        n_threads=n_threads,
+    )
+    products = np.zeros((rows.n_rows, room), vectors.dtype)
+    products[:, :n_live] = found[:, :n_live]
+    new = found[:, n_live:].astype(vectors.dtype)
+    return begun._replace(features=features._replace(assignments=assignments)), products, new
+
+
+def summarise_on_host(features: Features, rows: FeatureRows) -> FeatureStats:
+    """Statistics of rows on the host, padded to the size of the arrays."""
+    n_live, room = int(features.n_live), features.room
+    dtype = features.weights.dtype
+    used = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
+    gram = np.zeros((room, room), dtype)
+    cross = np.zeros((room, rows.dim), dtype)
+    gram[:n_live, :n_live] = _gram(used)
+    cross[:n_live] = rows.cross(used)
+    return FeatureStats(
+        gram, cross, np.asarray(rows.energy, dtype), np.asarray(rows.n_rows * rows.dim, dtype)
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _gram(used):
+    """Z'Z from the few features of each row."""
+    n_rows, width = used.shape
+    total = np.zeros((width, width), np.int64)
+    active = np.empty(width, np.int64)
+    for n in range(n_rows):
+        count = 0
+        for k in range(width):
+            active[count] = k
+            count += used[n, k]
+        for i in range(count):
+            for j in range(count):
+                total[active[i], active[j]] += 1
+    return total
+
+
+@partial(jax.jit, static_argnames="design")
+def _begin(keys: lfm_sweep.Keys, features: Features, design: Design) -> lfm_sweep.Begun:
+    return lfm_sweep.begin(keys, features, design)
+
+
+@partial(jax.jit, static_argnames="design")
+def _finish_assignments(
+    keys: lfm_sweep.Keys, begun: lfm_sweep.Begun, products: Array, new: Array, design: Design
+) -> tuple[Features, Array]:
+    return lfm_sweep.finish_assignments(keys, begun, products, new, design)
+
+
+@partial(jax.jit, static_argnames="design")
+def _finish(
+    keys: lfm_sweep.Keys,
+    features: Features,
+    stats: FeatureStats,
+    design: Design,
+    steps: Steps,
+    n_null: Array,
+) -> tuple[Features, lfm_sweep.Account]:
+    return lfm_sweep.finish(keys, features, stats, design, steps, n_null)
+
+
+def each(chains: Iterable[Chain], name: str) -> np.ndarray:
+    """One number of the trace of every chain, (chain, draw); cut to the shortest."""
+    series = [chain.trace.get(name, []) for chain in chains]
+    length = min(map(len, series))
+    return np.array([one[:length] for one in series])

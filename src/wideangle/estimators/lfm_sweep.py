@@ -1,0 +1,187 @@
+"""One sweep of the latent feature model: the sentence the sampler is.
+
+    weights, level, inactive features -> [products with the rows] -> assignments
+    -> births and deaths -> [statistics of the rows] -> features -> hyperparameters
+
+The two steps in brackets touch the rows. On a device everything is one program
+(:func:`sweep_on_device`); on the CPU the steps in between are compiled programs and the rows, dense
+or sparse, stay on the host (``lfm_chain.py``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+from wideangle.estimators.lfm_atoms import (
+    Slice,
+    log_chain,
+    make_components,
+    only_active,
+    redraw_atoms,
+    without_tail,
+)
+from wideangle.estimators.lfm_births import null_moves
+from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_hyper import redraw_hyper
+from wideangle.estimators.lfm_vectors import Moved, Steps, move_vectors
+from wideangle.models.assignments import Noise, draw_noise, sweep_columns
+from wideangle.models.latent_features import (
+    Features,
+    FeatureStats,
+    log_lik,
+    residual_energy,
+    summarise,
+)
+from wideangle.priors.stick_breaking import log_marginal
+from wideangle.types import Array, Components, Key, Scalar
+
+
+class Keys(NamedTuple):
+    """Randomness of the parts of a sweep."""
+
+    atoms: Key
+    newborns: Key
+    assignments: Key
+    births: Key
+    vectors: Key
+    hyper: Key
+
+
+class Begun(NamedTuple):
+    """A sweep up to the first use of the rows."""
+
+    features: Features
+    newborns: Components
+    noise: Noise
+    vectors: Array
+    """(K, D) the features."""
+    inner: Array
+    """(K, K) their inner products."""
+    slice: Slice
+
+
+class Account(NamedTuple):
+    """What one sweep has to say about itself."""
+
+    moved: Moved
+    n_null: Array
+    """Births and deaths accepted."""
+    n_active: Array
+    log_lik: Scalar
+    log_joint: Scalar
+    """Of rows, features and assignments, the weights summed out."""
+    residual: Scalar
+    """Sum of squared residuals."""
+
+
+def split(key: Key) -> Keys:
+    """Keys of the parts of one sweep."""
+    return Keys(*jax.random.split(key, len(Keys._fields)))
+
+
+def begin(keys: Keys, features: Features, design: Design) -> Begun:
+    """Weights, slice level, inactive features, and all randomness of the assignments."""
+    features, state, lengths = redraw_atoms(keys.atoms, features, design)
+    vectors = features.components.vectors
+    n_new = design.n_null_moves
+    return Begun(
+        features,
+        make_components(keys.newborns, features.hyper, n_new, lengths[:n_new], features, design),
+        draw_noise(keys.assignments, features.room, vectors.dtype),
+        vectors,
+        vectors @ vectors.T,
+        state,
+    )
+
+
+def finish_assignments(
+    keys: Keys, begun: Begun, products: Array, new_products: Array, design: Design
+) -> tuple[Features, Array]:
+    """Births and deaths; then inactive features that are not part of the state are dropped."""
+    features, n_null = null_moves(
+        keys.births,
+        begun.features,
+        begun.newborns,
+        products,
+        new_products,
+        begun.slice.level,
+        design,
+    )
+    counts = jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
+    drop = without_tail if design.ordered else only_active
+    return drop(features, counts), n_null
+
+
+def finish(
+    keys: Keys,
+    features: Features,
+    stats: FeatureStats,
+    design: Design,
+    steps: Steps,
+    n_null: Array,
+) -> tuple[Features, Account]:
+    """Features and hyperparameters, through the statistics alone."""
+    features, moved = move_vectors(keys.vectors, features, stats, design, steps)
+    features = redraw_hyper(keys.hyper, features, stats, design)
+    vectors = features.components.vectors
+    fit = log_lik(vectors, stats, features.hyper.noise)
+    account = Account(
+        moved,
+        n_null,
+        jnp.sum(stats.counts > 0),
+        fit,
+        fit + log_prior(features, stats, design),
+        residual_energy(vectors, stats),
+    )
+    return features, account
+
+
+def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar:
+    """Log density of assignments (weights summed out) and active features.
+
+    Lengths and directions are measured against uniform directions, Gaussian vectors as they are.
+    Inactive features between active ones count for nothing: their number is arbitrary.
+    """
+    hyper = features.hyper
+    active = stats.counts > 0
+    n_rows, dim = features.assignments.shape[0], features.components.directions.shape[1]
+    total = log_marginal(hyper.buffet, stats.counts, n_rows)
+    lengths = jnp.where(active, features.components.magnitudes, 1.0)
+    if design.features == "gaussian":
+        terms = 0.5 * dim * jnp.log(hyper.rate / (2 * jnp.pi)) - 0.5 * hyper.rate * lengths**2
+    else:
+        shape = design.magnitude_shape
+        terms = shape * jnp.log(hyper.rate) - gammaln(shape)
+        terms += (shape - 1) * jnp.log(lengths) - hyper.rate * lengths
+    total += jnp.sum(jnp.where(active, terms, 0.0))
+    if design.ordered:
+        total += log_chain(features, active)
+    return total
+
+
+def sweep_on_device(
+    key: Key, features: Features, rows: Array, design: Design, steps: Steps
+) -> tuple[Features, Account, Array]:
+    """One sweep with dense rows on the device; the last result says that room ran out."""
+    keys = split(key)
+    begun = begin(keys, features, design)
+    products = rows @ begun.vectors.T
+    new_products = rows @ begun.newborns.vectors.T
+    assignments = sweep_columns(
+        begun.noise,
+        begun.features.assignments,
+        products,
+        begun.inner,
+        begun.features.weights,
+        begun.features.n_live,
+        begun.features.hyper.noise,
+    )
+    begun = begun._replace(features=begun.features._replace(assignments=assignments))
+    moved_features, n_null = finish_assignments(keys, begun, products, new_products, design)
+    stats = summarise(moved_features.assignments, rows)
+    end, account = finish(keys, moved_features, stats, design, steps, n_null)
+    return end, account, begun.slice.overflow

@@ -1,0 +1,244 @@
+"""Redrawing assignments row by row: the CPU form of ``models/assignments.py``.
+
+Rows are independent given the features, except through the last active feature, so every column
+before it can be visited row by row: a row's products with the features stay in cache and change
+only when an assignment flips. The few columns from the last active one on are then visited column
+by column. The random numbers are those of the column form, made where they are used (JAX's threefry
+generator, a function of key and counter), so both forms give the same assignments.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+
+from wideangle.models.assignments import Noise
+
+MANY_SITES = 200_000
+"""Below this number of sites a second thread costs more than it saves."""
+CERTAIN = 23.0
+"""Log-odds beyond which the smallest uniform, 2^-33, decides: no exponential is needed."""
+
+
+def sweep_rows(
+    noise: Noise,
+    assignments: np.ndarray,
+    products: np.ndarray,
+    inner: np.ndarray,
+    weights: np.ndarray,
+    n_live: int,
+    variance: float,
+    *,
+    n_threads: int = 1,
+) -> np.ndarray:
+    """Redraw every assignment; arguments and result as for ``assignments.sweep_columns``."""
+    assignments = np.array(assignments, np.uint8)
+    n_rows, _ = assignments.shape
+    n_live = int(n_live)
+    if n_live == 0 or n_rows == 0:
+        return assignments
+    products = np.asarray(products)
+    dtype = products.dtype
+    used = np.flatnonzero(assignments.any(axis=0))
+    last = int(used[-1]) if used.size else 0  # columns from here on are coupled
+    live_weights = np.asarray(weights)[:n_live].astype(np.float64)
+    log_odds = (np.log(live_weights) - np.log1p(-live_weights)).astype(dtype)
+    inner = np.ascontiguousarray(np.asarray(inner)[:n_live, :n_live], dtype)
+    keys = np.ascontiguousarray(np.asarray(noise.keys)[:n_live].T)
+    rest = np.empty((n_rows, n_live - last), dtype)
+    precision = dtype.type(1.0 / float(variance))
+
+    def block(start: int, stop: int) -> None:
+        _rows(
+            start, stop, keys, assignments, products, inner, log_odds, precision, last, n_live, rest
+        )
+
+    _in_threads(block, n_rows, n_rows * n_live, n_threads)
+    any_row, first_row = (np.asarray(part, np.float64) for part in noise[1:])
+    _tail(
+        keys, any_row, first_row, assignments, rest, inner, log_odds, live_weights, precision, last
+    )
+    return assignments
+
+
+def _in_threads(block, n_rows: int, n_sites: int, n_threads: int) -> None:
+    n_threads = min(n_threads, 1 + n_sites // MANY_SITES)
+    if n_threads == 1:
+        block(0, n_rows)
+        return
+    edges = np.linspace(0, n_rows, n_threads + 1).astype(int)
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(block, edges[:-1], edges[1:]))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _threefry(key0, key1, counter_high, counter_low):
+    """Xor of the two words of threefry-2x32 with 20 rounds: what ``jax.random.bits`` gives."""
+    u = np.uint32
+    key2 = u(key0 ^ key1 ^ u(0x1BD11BDA))
+    x = u(counter_high + key0)
+    y = u(counter_low + key1)
+    for rotation in (13, 15, 26, 6):
+        x = u(x + y)
+        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+    x = u(x + key1)
+    y = u(y + key2 + u(1))
+    for rotation in (17, 29, 16, 24):
+        x = u(x + y)
+        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+    x = u(x + key2)
+    y = u(y + key0 + u(2))
+    for rotation in (13, 15, 26, 6):
+        x = u(x + y)
+        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+    x = u(x + key0)
+    y = u(y + key1 + u(3))
+    for rotation in (17, 29, 16, 24):
+        x = u(x + y)
+        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+    x = u(x + key1)
+    y = u(y + key2 + u(4))
+    for rotation in (13, 15, 26, 6):
+        x = u(x + y)
+        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+    x = u(x + key2)
+    y = u(y + key0 + u(5))
+    return u(x ^ y)
+
+
+@numba.njit(cache=True, nogil=True)
+def site_bits(keys, row):
+    """Random bits of one row, one per column; ``keys`` is (2, K)."""
+    bits = np.empty(keys.shape[1], np.uint32)
+    high, low = np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF)
+    for k in range(keys.shape[1]):
+        bits[k] = _threefry(keys[0, k], keys[1, k], high, low)
+    return bits
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _decide(logit, bits):
+    """See ``assignments.decide``."""
+    if logit > CERTAIN:
+        return True
+    if logit < -CERTAIN:
+        return False
+    uniform = (np.float64(bits) + 0.5) * 2.0**-32
+    flip = uniform < 1.0 / (1.0 + math.exp(abs(np.float64(logit))))
+    return (logit > 0) != flip
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+def _rows(
+    start,
+    stop,
+    keys,
+    used,
+    products,
+    inner,
+    log_odds,
+    precision,
+    last,
+    n_live,
+    rest,
+):
+    """Columns before ``last``, row by row; leaves what the later columns need in ``rest``."""
+    pull = np.empty(n_live, products.dtype)
+    half = products.dtype.type(0.5)
+    for n in range(start, stop):
+        for k in range(n_live):
+            pull[k] = products[n, k]
+        for j in range(n_live):
+            if used[n, j]:
+                for k in range(n_live):
+                    pull[k] -= inner[j, k]
+        bits = site_bits(keys[:, :last], n)
+        for k in range(last):
+            own = inner[k, k]
+            gain = pull[k] - half * own
+            if used[n, k]:
+                gain += own
+            one = _decide(log_odds[k] + gain * precision, bits[k])
+            if one and not used[n, k]:
+                used[n, k] = 1
+                for j in range(n_live):
+                    pull[j] -= inner[k, j]
+            elif not one and used[n, k]:
+                used[n, k] = 0
+                for j in range(n_live):
+                    pull[j] += inner[k, j]
+        for k in range(last, n_live):
+            rest[n, k - last] = pull[k]
+
+
+@numba.njit(cache=True, nogil=True)
+def _tail(
+    keys,
+    any_row,
+    first_row,
+    used,
+    rest,
+    inner,
+    log_odds,
+    weights,
+    precision,
+    last,
+):
+    """Columns from ``last`` on: nothing later is active, so the rows are coupled."""
+    n_rows = used.shape[0]
+    n_live = log_odds.shape[0]
+    bound = 1.0
+    for k in range(last):
+        for n in range(n_rows):
+            if used[n, k]:
+                bound = weights[k]
+                break
+    logit = np.empty(n_rows)
+    log_unused = np.empty(n_rows)
+    for k in range(last, n_live):
+        own = inner[k, k]
+        total = 0.0
+        for n in range(n_rows):
+            gain = rest[n, k - last] - 0.5 * own
+            if used[n, k]:
+                gain += own
+            logit[n] = log_odds[k] + gain * precision
+            total -= max(logit[n], 0.0) + math.log1p(math.exp(-abs(logit[n])))
+            log_unused[n] = total
+        column = np.zeros(n_rows, np.uint8)
+        if not _none(total, bound, weights[k], any_row[k]):
+            _given_any(keys[:, k], logit, log_unused, first_row[k], column)
+            bound = weights[k]
+        for n in range(n_rows):
+            change = np.int64(column[n]) - np.int64(used[n, k])
+            if change != 0:
+                used[n, k] = column[n]
+                for j in range(k + 1, n_live):
+                    rest[n, j - last] -= change * inner[k, j]
+
+
+@numba.njit(cache=True, nogil=True)
+def _none(log_none, bound, weight, uniform):
+    """Whether no row uses a feature after which nothing is active."""
+    any_probability = -math.expm1(log_none)
+    if any_probability <= 0.0:
+        return True
+    difference = log_none - math.log(bound) - math.log(any_probability) + math.log(weight)
+    return uniform < 1.0 / (1.0 + math.exp(min(-difference, 700.0)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _given_any(key, logit, log_unused, uniform, column):
+    """Rows that use the feature, given that at least one does: the first one, then the others."""
+    n_rows = column.shape[0]
+    target = uniform * -math.expm1(log_unused[n_rows - 1])
+    first = 0
+    while first < n_rows - 1 and -math.expm1(log_unused[first]) < target:
+        first += 1
+    column[first] = 1
+    for n in range(first + 1, n_rows):
+        bits = _threefry(key[0], key[1], np.uint32(n >> 32), np.uint32(n & 0xFFFFFFFF))
+        column[n] = _decide(logit[n], bits)

@@ -1,0 +1,127 @@
+r"""The infinite latent feature model: each row is a sum of a few features, plus noise.
+
+.. math:: x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I), \qquad w_k = r_k \hat w_k,
+
+with on/off assignments :math:`z_{nk} \sim \mathrm{Bernoulli}(\mu_k)` and weights :math:`\mu_k` of
+an Indian buffet or its power-law extension. Only the features down to the last active one are
+held; arrays have room for more, filled with zeros, so that their shapes do not change.
+
+Paper: section 4. Differs from the paper: see ``docs/paper-map.md``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from wideangle.priors.stick_breaking import Buffet
+from wideangle.types import Array, Components, Scalar
+
+
+class Hyper(NamedTuple):
+    """Numbers above the features; each may be fixed or learned."""
+
+    buffet: Buffet
+    noise: Scalar
+    """:math:`\\sigma^2`, the variance of the noise."""
+    concentration: Scalar
+    """:math:`\\kappa` of the mutual-angular prior; 0 elsewhere."""
+    rate: Scalar
+    """Rate of the Gamma law of lengths, or (Gaussian features) the precision of an entry."""
+
+
+class Features(NamedTuple):
+    """State of one chain. Rows from ``n_live`` on are padding: zero weight, zero vector, unused."""
+
+    weights: Array
+    """(K,) :math:`\\mu`, in falling order."""
+    components: Components
+    """Directions (K, D) and lengths (K,)."""
+    assignments: Array
+    """(N, K) of 0 and 1, uint8."""
+    n_live: Array
+    """Number of features held."""
+    hyper: Hyper
+
+    @property
+    def room(self) -> int:
+        """Number of features the arrays can hold."""
+        return self.weights.shape[0]
+
+    @property
+    def live(self) -> Array:
+        """(K,) which rows are not padding."""
+        return jnp.arange(self.room) < self.n_live
+
+
+class FeatureStats(NamedTuple):
+    """All that the likelihood needs of rows and assignments, however many rows there are."""
+
+    gram: Array
+    """(K, K) :math:`Z^\\top Z`; its diagonal counts the rows that use each feature."""
+    cross: Array
+    """(K, D) :math:`Z^\\top X`."""
+    energy: Scalar
+    """:math:`\\sum x^2`."""
+    count: Scalar
+    """Number of entries, N D."""
+
+    @property
+    def counts(self) -> Array:
+        """Rows that use each feature."""
+        return jnp.diagonal(self.gram)
+
+
+def summarise(assignments: Array, rows: Array) -> FeatureStats:
+    """Statistics of dense rows on the device."""
+    used = assignments.astype(rows.dtype)
+    size = jnp.asarray(rows.size, rows.dtype)
+    return FeatureStats(used.T @ used, used.T @ rows, jnp.sum(rows**2), size)
+
+
+def residual_energy(vectors: Array, stats: FeatureStats) -> Scalar:
+    r"""Sum of squares :math:`\|X - ZW\|^2`, without touching the rows."""
+    explained = 2 * jnp.sum(vectors * stats.cross) - jnp.sum(vectors * (stats.gram @ vectors))
+    return jnp.maximum(stats.energy - explained, 0.0)
+
+
+def log_lik(vectors: Array, stats: FeatureStats, noise: Scalar) -> Scalar:
+    """Log density of the rows given assignments and features."""
+    normal = stats.count * jnp.log(2 * jnp.pi * noise)
+    return -0.5 * (residual_energy(vectors, stats) / noise + normal)
+
+
+def smallest_active(weights: Array, active: Array) -> Scalar:
+    r"""Weight of the last active feature, :math:`\mu^*`; 1 where nothing is active."""
+    return jnp.min(jnp.where(active, weights, 1.0))
+
+
+def reorder(features: Features, order: Array, n_live: Array) -> Features:
+    """Features in another order; those from ``n_live`` on are emptied."""
+    live = jnp.arange(features.room) < n_live
+    directions, lengths = features.components
+    return features._replace(
+        weights=jnp.where(live, features.weights[order], 0.0),
+        components=Components(
+            jnp.where(live[:, None], directions[order], 0.0), jnp.where(live, lengths[order], 0.0)
+        ),
+        assignments=jnp.where(live, features.assignments[:, order], 0),
+        n_live=n_live,
+    )
+
+
+def with_room(features: Features, room: int) -> Features:
+    """The same features in arrays with more room."""
+    extra = room - features.room
+
+    def longer(array: Array, axis: int) -> Array:
+        widths = [(0, 0)] * array.ndim
+        widths[axis] = (0, extra)
+        return jnp.pad(array, widths)
+
+    return features._replace(
+        weights=longer(features.weights, 0),
+        components=Components(*(longer(part, 0) for part in features.components)),
+        assignments=longer(features.assignments, 1),
+    )
