@@ -107,6 +107,12 @@ def test_run_prints_and_keeps_a_record(tmp_path, monkeypatch, capsys):
     assert "seed 3" in text
 
 
+def test_a_case_without_rivals_has_a_row():
+    case = Case("alone", "s", {OURS: Series((2.0,))})
+    assert harness.make_table({"one": [case]}).row_count == 1
+    assert list(page._rows(case)) == ["| alone | s | 2 | | | | |"]
+
+
 def test_only_what_is_between_the_marks_changes():
     begin, end = page.MARKS
     assert page.put_between_marks(f"a\n{begin}\nold\n{end}\nb", "new") == (

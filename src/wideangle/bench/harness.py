@@ -27,6 +27,7 @@ AREAS = {
     "vMF": "wideangle.bench.von_mises_fisher",
     "priors": "wideangle.bench.priors",
     "sampling": "wideangle.bench.sampling",
+    "experts": "wideangle.bench.experts",
     "import": "wideangle.bench.imports",
 }
 """Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""
@@ -92,6 +93,8 @@ def make_table(areas: Mapping[str, list[Case]]) -> Table:
     for cases in areas.values():
         for case in cases:
             missed = case.missed()
+            if not case.factors():
+                table.add_row(case.name, case.unit, show(case.entries[OURS].median))
             for name, factor in case.factors().items():
                 low, high = factor.quartiles
                 least = case.targets.get(name)
