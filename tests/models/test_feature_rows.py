@@ -69,6 +69,14 @@ def test_a_subset_is_the_same_view_of_fewer_rows(kind, offset):
     np.testing.assert_allclose(taken.energy, np.sum(plain[some] ** 2))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_can_be_scaled(kind, offset, dtype):
+    rows = FeatureRows(kind(matrix(dtype)), offset)
+    scaled = rows.scaled(np.float64(8.0))
+    assert scaled.dtype == dtype
+    np.testing.assert_allclose(scaled.dense_block(slice(None)), 8.0 * rows.dense_block(slice(None)))
+
+
 def test_a_dense_block_may_be_changed_without_changing_the_rows(kind):
     rows = FeatureRows(kind(matrix()))
     before = rows.energy

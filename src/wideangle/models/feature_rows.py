@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -71,7 +72,7 @@ class FeatureRows:
         """Whether only nonzero entries are stored."""
         return sparse.issparse(self._rows)
 
-    @property
+    @cached_property
     def energy(self) -> float:
         """Sum of squares of all entries, in float64."""
         return float(self.row_energy().sum())
@@ -130,6 +131,12 @@ class FeatureRows:
     def take(self, rows: np.ndarray) -> FeatureRows:
         """The same view of a subset of the rows."""
         return FeatureRows(self._rows[rows], self._offset)
+
+    def scaled(self, factor: float) -> FeatureRows:
+        """The same rows times a number."""
+        offset = None if self._offset is None else self._offset * factor
+        # The product of a float32 matrix with a NumPy scalar would be float64.
+        return FeatureRows((self._rows * factor).astype(self.dtype, copy=False), offset)
 
     def dense_block(self, rows: np.ndarray | slice) -> np.ndarray:
         """Some rows as a new dense array, offset subtracted: for small subsets only."""
