@@ -139,6 +139,33 @@ def test_crowded_features_are_assigned_with_the_least_total_distance():
     assert distance.argmin(axis=1).tolist() == [1, 1]  # one to one is not nearest
 
 
+def test_a_pair_beyond_the_cutoff_is_not_forced():
+    # Both vectors are near the first centre; the second pair would be left over, too far apart.
+    centres, vectors = np.array([[10.0], [14.0]]), np.array([[10.0], [6.0]])
+    np.testing.assert_array_equal(lfm_match._assign(vectors, centres, 0.5), [0, -1])
+
+
+def test_candidates_are_plain_means_of_what_they_collect():
+    draws, orders = shuffled_draws(9)
+    centres = lfm_match._candidates([d.features.astype(np.float32) for d in draws], 0.5)
+    means = np.mean([d.features[np.argsort(o)] for d, o in zip(draws, orders, strict=True)], axis=0)
+    np.testing.assert_allclose(centres, means[orders[0]], rtol=1e-4, atol=1e-5)
+
+
+def test_the_search_begins_with_the_reference(monkeypatch):
+    draws, _ = shuffled_draws(5)
+    seen = []
+
+    def spy(searched, cutoff):
+        seen.append(searched[0])
+        return candidates(searched, cutoff)
+
+    candidates = lfm_match._candidates
+    monkeypatch.setattr(lfm_match, "_candidates", spy)
+    match(draws, reference=3)
+    np.testing.assert_allclose(seen[0], draws[3].features, rtol=1e-6)
+
+
 def test_relative_distance_against_plain_norms():
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(3, 5)), 4 * rng.normal(size=(4, 5))

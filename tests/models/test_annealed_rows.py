@@ -12,7 +12,7 @@ from models.feature_problems import (
     random_rows,
 )
 from statistical import FOUR, z_score
-from wideangle.models import annealed_rows, held_out_rows, row_parallel
+from wideangle.models import annealed_rows, row_moves, row_parallel
 from wideangle.models.annealed_rows import annealed_evidence, annealed_weights, choose_base
 from wideangle.models.enumerated_rows import enumerate_rows
 
@@ -70,10 +70,8 @@ def test_broken_weights_are_noticed(old, new):
 
 @pytest.mark.slow
 def test_a_broken_sweep_is_noticed():
-    held_out = broken(held_out_rows, "on = chance < probability", "on = chance < 0.9 * probability")
-    module = broken(
-        annealed_rows, "PILOT_PARTICLES = 2", "PILOT_PARTICLES = 3", sweep=held_out.sweep
-    )
+    moves = broken(row_moves, "on = chance < probability", "on = chance < 0.9 * probability")
+    module = broken(annealed_rows, "LUCK = 1.0", "LUCK = 2.0", sweep=moves.sweep)
     assert bias(module, prior_base) > FOUR
 
 
@@ -118,6 +116,23 @@ def test_threads_and_chunks_change_nothing(monkeypatch):
     np.testing.assert_allclose(late, whole[60:], atol=1e-6)
     monkeypatch.setattr(row_parallel, "THREADED_WORK", np.inf)
     np.testing.assert_array_equal(annealed_evidence(fields_of(draw, rows), 2), whole)
+
+
+def test_features_that_are_nearly_the_same_are_exchanged():
+    rng = np.random.default_rng(0)
+    base = random_draw(4, 30, noise=0.05)
+    draw = base._replace(
+        features=np.repeat(base.features, 3, axis=0) + 0.3 * rng.normal(size=(12, 30)),
+        sticks=np.full(12, 0.15),
+    )
+    fields = fields_of(draw, random_rows(draw, 100))
+    exact, _ = enumerate_rows(fields)
+    alone = fields._replace(partners=fields.partners[:, :0])
+    together, single = (
+        np.abs(annealed_weights(f, prior_base(f), 0, 100, 5) - exact[:, None]).mean()
+        for f in (fields, alone)
+    )
+    assert together < 0.7 * single
 
 
 def test_particles_are_independent():

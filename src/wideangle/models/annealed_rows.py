@@ -2,8 +2,8 @@ r"""Evidence of new rows with many features, by annealed importance sampling.
 
 The sum over z in :math:`p(x) = \sum_z p(z) p(x \mid z)` has 2^K terms. Annealed importance
 sampling (Neal, 2001) draws z from independent Bernoulli laws q, the base, and moves it by Gibbs
-sweeps along :math:`q(z)^{1-\beta} p(z, x)^\beta` with powers
-:math:`0 = \beta_0 < \dots < \beta_T = 1`,
+sweeps, over features and pairs of them in turn, along :math:`q(z)^{1-\beta} p(z, x)^\beta`, with
+powers :math:`0 = \beta_0 < \dots < \beta_T = 1`,
 
 .. math:: \log w = \sum_{t=1}^{T} (\beta_t - \beta_{t-1}) \log \frac{p(z_{t-1}, x)}{q(z_{t-1})}.
 
@@ -22,9 +22,9 @@ import numpy as np
 from numba import njit
 from scipy.special import logit, logsumexp
 
-from wideangle.models.held_out_rows import (
-    RowFields,
-    gibbs_rows,
+from wideangle.models.held_out_rows import RowFields, gibbs_rows
+from wideangle.models.row_moves import (
+    pair_sweep,
     power_at,
     prior_spread,
     start_from_prior,
@@ -107,6 +107,7 @@ def annealed_weights(
             rows.couplings,
             rows.pattern,
             base,
+            rows.partners,
             np.uint64(seed),
             first_row,
             n_temperatures,
@@ -126,7 +127,17 @@ def _log_mean(log_weights: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _anneal(
-    fields, couplings, pattern, base, seed, first_row, n_temperatures, log_weights, first, last
+    fields,
+    couplings,
+    pattern,
+    base,
+    partners,
+    seed,
+    first_row,
+    n_temperatures,
+    log_weights,
+    first,
+    last,
 ):
     n_features = fields.shape[1]
     z, local = np.empty(n_features, np.uint8), np.empty(n_features)
@@ -142,5 +153,8 @@ def _anneal(
                 before = power
                 power = power_at(step, n_temperatures, scale)
                 log_weights[n, particle] += (power - before) * value
-                state, gain = sweep(z, local, coupling, base[n], power, state, unused)
+                if step % 2 == 0 and partners.shape[1] > 0:
+                    state, gain = pair_sweep(z, local, coupling, base[n], power, state, partners)
+                else:
+                    state, gain = sweep(z, local, coupling, base[n], power, state, unused)
                 value += gain

@@ -23,7 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from wideangle.models.row_parallel import over_rows, stream, uniform
+from wideangle.models.row_moves import (
+    pair_sweep,
+    partners_of,
+    power_at,
+    prior_spread,
+    start_from_prior,
+    sweep,
+)
+from wideangle.models.row_parallel import over_rows, stream
 
 _SMALLEST = 1e-15
 """Sticks are kept this far from 0 and 1, where log odds are infinite."""
@@ -50,6 +58,8 @@ class RowFields(NamedTuple):
     """(N,): which of the couplings belongs to a row."""
     log_odds: np.ndarray
     """(K,): of the prior probability of a feature."""
+    partners: np.ndarray
+    """(K, M): features that are redrawn together with each."""
     constant: np.ndarray
     """(N,): log-likelihood of the row with every feature off."""
 
@@ -100,6 +110,7 @@ def row_fields(
         couplings=couplings,
         pattern=pattern,
         log_odds=np.log(sticks) - np.log1p(-sticks),
+        partners=partners_of(np.asarray(draw.features, np.float64)),
         constant=constant - 0.5 * n_observed * np.log(2.0 * np.pi * noise),
     )
 
@@ -107,7 +118,7 @@ def row_fields(
 def gibbs_rows(
     rows: RowFields, seed: int, n_sweeps: int = 20, n_warmup: int = 10, first_row: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Estimate :math:`p(z_k = 1 \mid x)` by Gibbs sweeps, features in order.
+    r"""Estimate :math:`p(z_k = 1 \mid x)` by Gibbs sweeps over pairs of features, then over each.
 
     z starts from its prior. During the warm-up the likelihood is raised to a power that grows
     to 1, which keeps rows from settling in the first mode they meet.
@@ -134,82 +145,26 @@ def gibbs_rows(
     states = np.empty((n_rows, n_sweeps, n_features), np.uint8)
 
     def kernel(first: int, last: int) -> None:
-        _gibbs(*rows[:4], np.uint64(seed), first_row, n_warmup, activation, states, first, last)
+        _gibbs(*rows[:5], np.uint64(seed), first_row, n_warmup, activation, states, first, last)
 
     over_rows(kernel, n_rows, n_rows * n_features * (n_sweeps + n_warmup))
     return activation / n_sweeps, states
 
 
 @njit(nogil=True, cache=True)
-def sweep(z, local, coupling, log_odds, power, state, mean):
-    """One Gibbs sweep over the features of a row, its likelihood raised to ``power``.
-
-    ``local[k]`` is what switching feature k on adds to the log-likelihood, given the others; it
-    is brought up to date at every flip. ``mean`` collects the conditional probabilities.
-    Returns the state of the stream and the change of the log-likelihood.
-    """
-    gain = 0.0
-    for k in range(len(z)):
-        probability = 1.0 / (1.0 + np.exp(-log_odds[k] - power * local[k]))
-        mean[k] += probability
-        state, chance = uniform(state)
-        on = chance < probability
-        if on != (z[k] == 1):
-            sign = 1.0 if on else -1.0
-            z[k] = 1 if on else 0
-            gain += sign * local[k]
-            for j in range(len(z)):
-                local[j] -= sign * coupling[k, j]
-    return state, gain
-
-
-@njit(nogil=True, cache=True)
-def start_from_prior(z, local, field, coupling, log_odds, state):
-    """Draw z from its prior; set ``local`` and return the stream and the log-likelihood."""
-    value = 0.0
-    local[:] = field
-    for k in range(len(z)):
-        state, chance = uniform(state)
-        z[k] = 0
-        if chance < 1.0 / (1.0 + np.exp(-log_odds[k])):
-            z[k] = 1
-            value += local[k]
-            for j in range(len(z)):
-                local[j] -= coupling[k, j]
-    return state, value
-
-
-@njit(nogil=True, cache=True)
-def power_at(step, n_steps, scale):
-    r"""Power of the likelihood at a step of a path from 0 to 1, geometric in 1 + scale * power.
-
-    With ``scale`` the prior standard deviation of the log-likelihood, the first steps are of the
-    order 1 / scale, where the path leaves the prior, and later ones grow with the power.
-    """
-    return np.expm1(step / n_steps * np.log1p(scale)) / scale
-
-
-@njit(nogil=True, cache=True)
-def prior_spread(field, coupling, log_odds):
-    r"""Standard deviation of the log-likelihood of a row when z has its prior.
-
-    With :math:`v_k = \mu_k (1 - \mu_k)` the variance is
-    :math:`\sum_k v_k (f_k - \sum_j C_{kj} \mu_j)^2 + \tfrac12 \sum_{jk} C_{jk}^2 v_j v_k`.
-    """
-    stick = 1.0 / (1.0 + np.exp(-log_odds))
-    variance = 0.0
-    for k in range(len(field)):
-        slope, pairs = field[k], 0.0
-        for j in range(len(field)):
-            slope -= coupling[k, j] * stick[j]
-            pairs += coupling[k, j] ** 2 * stick[j] * (1.0 - stick[j])
-        variance += stick[k] * (1.0 - stick[k]) * (slope**2 + 0.5 * pairs)
-    return np.sqrt(variance) + 1e-12
-
-
-@njit(nogil=True, cache=True)
 def _gibbs(
-    fields, couplings, pattern, log_odds, seed, first_row, n_warmup, activation, states, first, last
+    fields,
+    couplings,
+    pattern,
+    log_odds,
+    partners,
+    seed,
+    first_row,
+    n_warmup,
+    activation,
+    states,
+    first,
+    last,
 ):
     n_features = fields.shape[1]
     z, local = np.empty(n_features, np.uint8), np.empty(n_features)
@@ -219,9 +174,12 @@ def _gibbs(
         state = stream(seed, first_row + n)
         state, _ = start_from_prior(z, local, fields[n], coupling, log_odds, state)
         scale = prior_spread(fields[n], coupling, log_odds)
-        for step in range(n_warmup):
-            power = power_at(step + 1, n_warmup, scale)
-            state, _ = sweep(z, local, coupling, log_odds, power, state, unused)
-        for step in range(states.shape[1]):
-            state, _ = sweep(z, local, coupling, log_odds, 1.0, state, activation[n])
-            states[n, step] = z
+        for step in range(n_warmup + states.shape[1]):
+            counts = step >= n_warmup
+            power = 1.0 if counts else power_at(step + 1, n_warmup, scale)
+            if partners.shape[1] > 0:
+                state, _ = pair_sweep(z, local, coupling, log_odds, power, state, partners)
+            mean = activation[n] if counts else unused
+            state, _ = sweep(z, local, coupling, log_odds, power, state, mean)
+            if counts:
+                states[n, step - n_warmup] = z
