@@ -20,6 +20,7 @@ from wideangle.sphere.geometry import pairwise_angles
 from wideangle.types import Components
 
 if TYPE_CHECKING:
+    from wideangle.estimators.latent_features import LatentFeatureModel
     from wideangle.estimators.methods import paper_method
     from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
 
@@ -30,6 +31,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 # scikit-learn takes a second to import: only those who use an estimator pay for it.
 _ESTIMATORS = {
+    "LatentFeatureModel": "wideangle.estimators.latent_features",
     "MixtureOfExpertsClassifier": "wideangle.estimators.mixture_of_experts",
     "paper_method": "wideangle.estimators.methods",
 }
@@ -47,6 +49,7 @@ __all__ = [
     "DeterminantalComponents",
     "Diversity",
     "GaussianComponents",
+    "LatentFeatureModel",
     "MixtureOfExpertsClassifier",
     "MutualAngular",
     "PolarComponents",

@@ -35,17 +35,26 @@ def facts(model: Any) -> list[tuple[str, str]]:
 
 def text(model: Any) -> str:
     """Aligned lines."""
-    rows = facts(model)
+    return as_text(facts(model))
+
+
+def html(model: Any) -> str:
+    """A table."""
+    return as_html(facts(model))
+
+
+def as_text(rows: list[tuple[str, str]]) -> str:
+    """Facts as aligned lines."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
-def html(model: Any) -> str:
-    """A table; everything that came from data is escaped."""
+def as_html(rows: list[tuple[str, str]]) -> str:
+    """Facts as a table; everything that came from data is escaped."""
     cells = "".join(
         f"<tr><th style='text-align:left;padding-right:1em'>{escape.escape(name)}</th>"
         f"<td>{escape.escape(value)}</td></tr>"
-        for name, value in facts(model)
+        for name, value in rows
     )
     return f"<table class='wideangle-summary'>{cells}</table>"
 

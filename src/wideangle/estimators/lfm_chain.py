@@ -18,6 +18,7 @@ from wideangle.estimators.lfm_vectors import Steps
 from wideangle.infer import adapt
 from wideangle.models.assignment_rows import sweep_rows
 from wideangle.models.feature_rows import FeatureRows
+from wideangle.models.imputed_rows import ImputedRows
 from wideangle.models.latent_features import Features, FeatureStats, Hyper, with_room
 from wideangle.types import Array, Components, Key
 
@@ -127,6 +128,8 @@ def run_chain(
     """Sweep until the plan is done; ``after`` is called after each sweep and may end the run."""
     for index in range(chain.n_done, plan.n_sweeps):
         warming = index < plan.n_warmup
+        if isinstance(rows, ImputedRows):
+            _impute(chain, rows, index)
         features, account = _sweep(chain, rows, design, index, warming, n_threads)
         chain.features = features
         if design.hamiltonian and warming:
@@ -139,6 +142,20 @@ def run_chain(
         if after is not None and after(chain):
             break
     return chain
+
+
+def _impute(chain: Chain, rows: ImputedRows, index: int) -> None:
+    """Redraw the missing entries; the random numbers depend on chain and sweep alone."""
+    key = jax.random.fold_in(jax.random.fold_in(chain.key, index), 1)
+    seed = np.asarray(jax.random.key_data(key)).astype(np.uint64)
+    features = chain.features
+    n_live = int(features.n_live)
+    rows.impute(
+        np.random.default_rng(seed),
+        np.asarray(features.assignments)[:, :n_live],
+        np.asarray(features.components.vectors)[:n_live],
+        float(features.hyper.noise),
+    )
 
 
 def record(chain: Chain, features: Features, account: lfm_sweep.Account, rows: FeatureRows) -> None:
@@ -238,7 +255,7 @@ def summarise_on_host(features: Features, rows: FeatureRows) -> FeatureStats:
     used = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
     gram = np.zeros((room, room), dtype)
     cross = np.zeros((room, rows.dim), dtype)
-    gram[:n_live, :n_live] = _gram(used)
+    gram[:n_live, :n_live] = gram_of(used)
     cross[:n_live] = rows.cross(used)
     return FeatureStats(
         gram, cross, np.asarray(rows.energy, dtype), np.asarray(rows.n_rows * rows.dim, dtype)
@@ -246,7 +263,7 @@ def summarise_on_host(features: Features, rows: FeatureRows) -> FeatureStats:
 
 
 @numba.njit(cache=True, nogil=True)
-def _gram(used):
+def gram_of(used):
     """Z'Z from the few features of each row."""
     n_rows, width = used.shape
     total = np.zeros((width, width), np.int64)

@@ -47,12 +47,12 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         # As pairs: keys of JSON are strings, and classes may be numbers.
         settings["class_weight"] = list(model.class_weight.items())
     meta = {
-        "settings": {k: _plain(v) for k, v in settings.items()},
+        "settings": {k: plain(v) for k, v in settings.items()},
         "classes": {"dtype": model.classes_.dtype.str, "values": model.classes_.tolist()},
         "n_features": model.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
         "n_used": model.n_used_,
-        "notes": _plain(model.notes_),
+        "notes": plain(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
 
@@ -102,14 +102,14 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     return model
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON can hold it; generators of random numbers and paths are left out."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, (np.integer, np.floating, np.bool_)):
         return value.item()
     if isinstance(value, os.PathLike):

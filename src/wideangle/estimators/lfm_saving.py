@@ -1,0 +1,79 @@
+"""A fitted latent feature model as one file: arrays and JSON, nothing that runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from wideangle.estimators.lfm_match import Matched
+from wideangle.estimators.lfm_posterior import Gathered
+from wideangle.estimators.lfm_prepare import Units
+from wideangle.estimators.lfm_store import pack_states, unpack_states
+from wideangle.estimators.saving import plain
+from wideangle.storage import StorageError, load_bundle, save_bundle
+
+KIND = "latent-feature-model"
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model; see :meth:`LatentFeatureModel.save`."""
+    if not hasattr(model, "posterior_"):
+        raise NotFittedError("save() needs a fitted model: call fit first.")
+    matched = model.matched_._asdict()
+    n_disputed = matched.pop("n_disputed")
+    arrays = {
+        "shift": model.units_.shift,
+        "start_objectives": model.start_objectives_,
+        "chains": model.chains_.chains,
+        **{f"kept_{name}": array for name, array in pack_states(model.chains_.states).items()},
+        **{f"trace_{name}": array for name, array in model.chains_.trace.items()},
+        **{f"matched_{name}": array for name, array in matched.items()},
+    }
+    names = getattr(model, "feature_names_in_", None)
+    meta = {
+        "settings": {k: plain(v) for k, v in model.get_params(deep=False).items()},
+        "scale": model.units_.scale,
+        "seed": model._seed,
+        "n_disputed": int(n_disputed),
+        "interrupted": model.interrupted_,
+        "n_rows": model.n_rows_,
+        "n_features": model.n_features_in_,
+        "feature_names": None if names is None else [str(name) for name in names],
+    }
+    save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
+
+
+def load(cls: type, path: str | os.PathLike[str]) -> Any:
+    """Read a model written by :func:`save`."""
+    arrays, meta = load_bundle(path, KIND)
+    try:
+        return _restore(cls, arrays, meta)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise StorageError(
+            f"{os.fspath(path)} is not a model this version can read ({error}): save it again."
+        ) from error
+
+
+def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
+    def part(prefix: str) -> dict[str, np.ndarray]:
+        return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+    model = cls(**meta["settings"])
+    model._validate_params()
+    model.n_features_in_ = int(meta["n_features"])
+    if meta["feature_names"] is not None:
+        model.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
+    model.units_ = Units(arrays["shift"], float(meta["scale"]))
+    model.start_objectives_ = arrays["start_objectives"]
+    model.interrupted_ = bool(meta["interrupted"])
+    model.n_rows_ = int(meta["n_rows"])
+    model._seed = int(meta["seed"])
+    states = unpack_states(part("kept_"))
+    model.chains_ = Gathered(states, arrays["chains"], part("trace_"))
+    model.matched_ = Matched(**part("matched_"), n_disputed=int(meta["n_disputed"]))
+    model._name_components()
+    model._summarise()
+    return model

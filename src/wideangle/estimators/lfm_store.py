@@ -1,0 +1,161 @@
+"""States and chains of the latent feature model as plain arrays: what files can hold."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.estimators.lfm_chain import Chain, State
+from wideangle.infer.adapt import DualAveraging
+from wideangle.models.imputed_rows import ImputedRows
+from wideangle.models.latent_features import Features, Hyper
+from wideangle.priors.stick_breaking import Buffet
+from wideangle.storage import StorageError, load_bundle, save_bundle
+from wideangle.types import Components
+
+KIND = "latent-feature-chain"
+PATIENCE = 20.0
+"""Times the duration of a save that must pass before the next."""
+
+
+def pack_states(states: list[State]) -> dict[str, np.ndarray]:
+    """States one after the other: features along the first axis, bits along the second."""
+    if not states:
+        return {}
+    return {
+        "n_features": np.array([len(state.weights) for state in states]),
+        "weights": np.concatenate([state.weights for state in states]),
+        "vectors": np.concatenate([state.vectors for state in states]),
+        "bits": np.concatenate([state.bits for state in states], axis=1),
+        "hyper": np.stack([np.array(jax.tree.leaves(state.hyper)) for state in states]),
+    }
+
+
+def unpack_states(arrays: dict[str, np.ndarray]) -> list[State]:
+    """The states of :func:`pack_states`."""
+    if "n_features" not in arrays:
+        return []
+    counts = arrays["n_features"]
+    ends, bytes_ends = np.cumsum(counts), np.cumsum(-(-counts // 8))
+    if ends[-1] != len(arrays["weights"]) or bytes_ends[-1] != arrays["bits"].shape[1]:
+        raise ValueError("the sizes of the draws do not add up")
+    states = []
+    for i, n in enumerate(counts):
+        here = slice(ends[i] - n, ends[i])
+        there = slice(bytes_ends[i] - -(-n // 8), bytes_ends[i])
+        hyper = as_hyper(arrays["hyper"][i])
+        states.append(
+            State(arrays["weights"][here], arrays["vectors"][here], arrays["bits"][:, there], hyper)
+        )
+    return states
+
+
+def as_hyper(values: np.ndarray) -> Hyper:
+    """Hyperparameters from their values in order."""
+    mass, discount, strength, *rest = values
+    return Hyper(Buffet(mass, discount, strength), *rest)
+
+
+class ChainFile:
+    """One chain on disk, so that it survives the process.
+
+    Parameters
+    ----------
+    path
+        The file; written beside and moved into place, so that it always holds a whole chain.
+    fingerprint
+        A hash of data and settings; the file of another fit is refused.
+    every_seconds
+        Least time between two saves.
+    """
+
+    def __init__(self, path: Path, fingerprint: str, every_seconds: float = 30.0) -> None:
+        self.path, self.fingerprint, self.every_seconds = path, fingerprint, every_seconds
+        self._due = -np.inf
+
+    def save(self, chain: Chain, rows: Any, *, now: bool = False) -> None:
+        """Write the chain if it is time."""
+        began = time.monotonic()
+        if not now and began < self._due:
+            return
+        f = chain.features
+        arrays = {
+            "weights_now": f.weights,
+            "directions_now": f.components.directions,
+            "magnitudes_now": f.components.magnitudes,
+            "assignments_now": f.assignments,
+            "hyper_now": np.array(jax.tree.leaves(f.hyper)),
+            "key": jax.random.key_data(chain.key),
+            **{f"tuning_{name}": np.array(one) for name, one in chain.tuning.items()},
+            **{f"trace_{name}": np.array(values) for name, values in chain.trace.items()},
+            **{f"kept_{name}": array for name, array in pack_states(chain.kept).items()},
+        }
+        if isinstance(rows, ImputedRows):
+            arrays["missing"] = rows.missing
+        meta = {
+            "fingerprint": self.fingerprint,
+            "n_live": int(f.n_live),
+            "n_done": chain.n_done,
+        }
+        os.makedirs(self.path.parent, exist_ok=True)
+        save_bundle(self.path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
+        done = time.monotonic()
+        self._due = done + max(self.every_seconds, PATIENCE * (done - began))
+
+    def load(self, rows: Any) -> Chain | None:
+        """The chain as it was saved, or None if there is no file."""
+        if not self.path.exists():
+            return None
+        arrays, meta = load_bundle(self.path, KIND)
+        if meta["fingerprint"] != self.fingerprint:
+            raise StorageError(
+                f"{self.path} belongs to a fit with other data or settings: name another "
+                "checkpoint folder, or remove this one."
+            )
+        hyper = jax.tree.map(jnp.asarray, as_hyper(arrays["hyper_now"]))
+        features = Features(
+            jnp.asarray(arrays["weights_now"]),
+            Components(
+                jnp.asarray(arrays["directions_now"]), jnp.asarray(arrays["magnitudes_now"])
+            ),
+            jnp.asarray(arrays["assignments_now"]),
+            jnp.asarray(meta["n_live"], jnp.int32),
+            hyper,
+        )
+        if isinstance(rows, ImputedRows):
+            rows.fill(arrays["missing"])
+        return Chain(
+            jax.random.wrap_key_data(arrays["key"], impl="threefry2x32"),
+            features,
+            {name: _tuning(one) for name, one in _part(arrays, "tuning_").items()},
+            meta["n_done"],
+            {name: values.tolist() for name, values in _part(arrays, "trace_").items()},
+            unpack_states(_part(arrays, "kept_")),
+        )
+
+    def remove(self) -> None:
+        """Delete the file, and the folder if that leaves it empty."""
+        self.path.unlink(missing_ok=True)
+        if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
+            self.path.parent.rmdir()
+
+
+def _tuning(values: np.ndarray) -> DualAveraging:
+    step, average, error, centre, turns = values
+    return DualAveraging(
+        jnp.asarray(step),
+        jnp.asarray(average),
+        jnp.asarray(error),
+        jnp.asarray(centre),
+        jnp.asarray(int(turns), jnp.int32),
+    )
+
+
+def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
