@@ -71,7 +71,7 @@ def test_broken_weights_are_noticed(old, new):
 @pytest.mark.slow
 def test_a_broken_sweep_is_noticed():
     moves = broken(row_moves, "on = chance < probability", "on = chance < 0.9 * probability")
-    module = broken(annealed_rows, "LUCK = 1.0", "LUCK = 2.0", sweep=moves.sweep)
+    module = broken(annealed_rows, "AGREE = 0.5", "AGREE = 0.4", sweep=moves.sweep)
     assert bias(module, prior_base) > FOUR
 
 
@@ -97,15 +97,15 @@ def test_more_temperatures_change_little_with_many_features(n_features, dim):
     assert abs((many - few).mean()) < 0.3
 
 
-def test_the_base_follows_the_better_pilot():
+def test_the_base_is_the_prior_where_gibbs_runs_disagree():
     clear = random_draw(60, 300)
     fields = fields_of(clear, random_rows(clear, 50))
-    warm = (choose_base(fields, 0, 50) != fields.log_odds).any(axis=1)
-    assert warm.mean() > 0.8
-    crowded = random_draw(60, 6, noise=0.05)
+    warm = (choose_base(fields, 0) != fields.log_odds).any(axis=1)
+    assert warm.mean() > 0.9
+    crowded = random_draw(60, 12, noise=0.05)
     fields = fields_of(crowded, random_rows(crowded, 50))
-    warm = (choose_base(fields, 0, 50) != fields.log_odds).any(axis=1)
-    assert warm.mean() < 0.7
+    warm = (choose_base(fields, 0) != fields.log_odds).any(axis=1)
+    assert warm.mean() < 0.1
 
 
 def test_threads_and_chunks_change_nothing(monkeypatch):

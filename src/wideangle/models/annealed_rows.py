@@ -10,13 +10,15 @@ powers :math:`0 = \beta_0 < \dots < \beta_T = 1`,
 The mean of w over particles is unbiased for p(x), whatever the base and the powers, as long as
 they do not depend on the particles; its logarithm is a lower bound of log p(x) in expectation.
 
-Two bases compete for each row. The prior of z forgets nothing but is far from the posterior when
-features are many. Activations of a short Gibbs run are close when the row has one mode, and useless
-when the run was caught in a minor one. A pilot with its own random numbers decides: as both give
-lower bounds, the higher is the better one, and w stays unbiased.
+The prior of z is a safe base, but far from the posterior when features are many. Activations of
+short Gibbs runs are a close one when the row has one mode, and useless when a run was caught in a
+minor one. So they are the base of rows for which several runs from the prior, with random numbers
+of their own, end in the same place; w stays unbiased.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -33,10 +35,11 @@ from wideangle.models.row_moves import (
 from wideangle.models.row_parallel import derived_seed, over_rows, stream
 
 MOST_CERTAIN = 5.0
-"""Largest log odds of a base: a feature that the Gibbs run never saw keeps a chance."""
-PILOT_PARTICLES = 2
-LUCK = 1.0
-"""Nats by which the prior must win: its weights vary more, so it wins small leads by luck."""
+"""Largest log odds of a base: a feature that no Gibbs run saw keeps a chance."""
+RUNS, RUN_WARMUP, RUN_SWEEPS = 4, 25, 10
+"""Gibbs runs whose activations are compared, and their lengths."""
+AGREE = 0.5
+"""Largest difference between activations of runs that ended in the same place."""
 
 
 def annealed_evidence(
@@ -59,36 +62,29 @@ def annealed_evidence(
     first_row
         Number of the first row, for rows that come in chunks.
     """
-    base = choose_base(rows, seed, max(n_temperatures // 2, 1), first_row)
+    base = choose_base(rows, seed, first_row)
     log_weights = annealed_weights(
         rows, base, derived_seed(seed, 0), n_temperatures, n_particles, first_row
     )
-    return _log_mean(log_weights)
+    return logsumexp(log_weights, axis=1) - np.log(n_particles)
 
 
-def choose_base(rows: RowFields, seed: int, n_temperatures: int, first_row: int = 0) -> np.ndarray:
-    """Log odds (N, K) of the base of each row: prior or Gibbs run, by a pilot."""
-    activation, _ = gibbs_rows(rows, derived_seed(seed, 1), first_row=first_row)
+def choose_base(rows: RowFields, seed: int, first_row: int = 0) -> np.ndarray:
+    """Log odds (N, K) of the base of each row: of Gibbs runs where they agree, else the prior's."""
+    runs = [
+        gibbs_rows(rows, derived_seed(seed, 1 + run), RUN_SWEEPS, RUN_WARMUP, first_row)[0]
+        for run in range(RUNS)
+    ]
+    agree = np.ptp(runs, axis=0).max(axis=1, initial=0.0) < AGREE
     lowest = 1.0 / (1.0 + np.exp(MOST_CERTAIN))
-    bases = (
-        np.broadcast_to(rows.log_odds, rows.fields.shape).copy(),
-        logit(np.clip(activation, lowest, 1.0 - lowest)),
-    )
-    prior, warm = (
-        _log_mean(
-            annealed_weights(
-                rows, base, derived_seed(seed, 2), n_temperatures, PILOT_PARTICLES, first_row
-            )
-        )
-        for base in bases
-    )
-    return np.where((warm > prior - LUCK)[:, None], bases[1], bases[0])
+    warm = logit(np.clip(np.mean(runs, axis=0), lowest, 1.0 - lowest))
+    return np.where(agree[:, None], warm, rows.log_odds)
 
 
 def annealed_weights(
     rows: RowFields,
     base: np.ndarray,
-    seed: int | np.uint64,
+    seed: Any,
     n_temperatures: int,
     n_particles: int,
     first_row: int = 0,
@@ -119,10 +115,6 @@ def annealed_weights(
     over_rows(kernel, n_rows, n_rows * n_features * n_temperatures * n_particles)
     base_all_off = -np.logaddexp(0.0, base).sum(axis=1)
     return log_weights + (rows.constant + rows.log_all_off - base_all_off)[:, None]
-
-
-def _log_mean(log_weights: np.ndarray) -> np.ndarray:
-    return logsumexp(log_weights, axis=1) - np.log(log_weights.shape[1])
 
 
 @njit(nogil=True, cache=True)

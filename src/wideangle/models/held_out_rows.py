@@ -116,7 +116,7 @@ def row_fields(
 
 
 def gibbs_rows(
-    rows: RowFields, seed: int, n_sweeps: int = 20, n_warmup: int = 10, first_row: int = 0
+    rows: RowFields, seed: Any, n_sweeps: int = 20, n_warmup: int = 10, first_row: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Estimate :math:`p(z_k = 1 \mid x)` by Gibbs sweeps over pairs of features, then over each.
 
