@@ -139,6 +139,29 @@ def test_choosing_never_sees_a_test_row_and_is_done_once(tmp_path, monkeypatch):
 
 def test_nothing_is_chosen_where_nothing_is_to_choose(tmp_path):
     rows = task.task_of(Cell("classifiers", "experts", "BMEM-V", effort=QUICK))
-    for cell in (Cell("classifiers", "experts", "BMEM-V", 5),
-                 Cell("classifiers", "experts", "BMEM-G", 5, effort=QUICK)):  # fmt: skip
+    quick = Cell("classifiers", "experts", "BMEM-G", 5, effort=QUICK)
+    arm = Cell("small-data", "experts", "vmf", 5)
+    for cell in (quick, arm):
         assert tuning.tuned(cell, rows, tmp_path)["settings"] == {}
+
+
+def test_a_diverse_row_takes_the_scale_of_its_control_and_searches_its_strength(
+    tmp_path, monkeypatch
+):
+    asked = []
+
+    def scorer(cell, rows, seed):
+        def loss(settings):
+            asked.append((cell.method, dict(settings)))
+            return abs(settings["scale"] - 0.3) + abs(settings.get("cosine", 0.2) - 0.2)
+
+        return loss
+
+    monkeypatch.setattr(tuning, "scorer", scorer)
+    rows = task.task_of(Cell("classifiers", "experts", "LR", effort=QUICK))
+    found = tuning.tuned(Cell("classifiers", "experts", "BMEM-MABN-I", 5), rows, tmp_path)
+    assert found["settings"] == {"scale": 0.3, "cosine": 0.2}
+    assert [method for method, _ in asked] == ["BMEM-V"] * 4 + ["BMEM-MABN-I"] * 3
+    assert all(settings["scale"] == 0.3 for method, settings in asked[4:])
+    tuning.tuned(Cell("classifiers", "experts", "BMEM-V", 30), rows, tmp_path)
+    assert len(asked) == 7  # the control was chosen on the way

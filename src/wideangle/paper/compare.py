@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import norm as normal
+from scipy.stats import t as student
 
 from wideangle.paper.records import Record
 
 CLEAR = 2.0
-"""Standard errors beyond which a difference counts."""
+"""Standard errors beyond which a difference counts; more for errors from a few seeds."""
 
 Key = tuple[str, str, int]
 """Data set (without the sample), method, K."""
@@ -21,11 +23,12 @@ class Difference(NamedTuple):
 
     mean: float
     error: float
+    clear: float = CLEAR
 
     @property
     def verdict(self) -> str:
         """``better``, ``worse`` or ``no clear difference``."""
-        if not abs(self.mean) > CLEAR * self.error:
+        if not abs(self.mean) > self.clear * self.error:
             return "no clear difference"
         return "better" if self.mean < 0 else "worse"
 
@@ -88,7 +91,11 @@ def over_seeds(
             gaps.append(float(values[0]) - float(values[1]))
     if len(gaps) < 2:  # noqa: PLR2004
         return None
-    return Difference(float(np.mean(gaps)), float(np.std(gaps, ddof=1) / np.sqrt(len(gaps))))
+    error = float(np.std(gaps, ddof=1) / np.sqrt(len(gaps)))
+    # As rare under Student's law, which an error from a few seeds follows, as CLEAR is under
+    # the normal one.
+    clear = float(student.ppf(normal.cdf(CLEAR), len(gaps) - 1))
+    return Difference(float(np.mean(gaps)), error, clear)
 
 
 def pooled_group(records: Sequence[Record], groups: Iterable[str]) -> tuple[float, int]:

@@ -27,10 +27,11 @@ docs/results.md`; every number and every judgement below is computed from them. 
 classifiers small-data` makes the records: accuracy, log-loss and calibration on the same split for
 all rows.
 
-How to read it. Numbers in square brackets are those that the paper prints. Settings of every row
-(prior scale, strength of the repulsion or of the regulariser) are chosen by log-loss on a fifth of
-the training rows at K = 10, those of the baselines by 5-fold cross-validation on the training rows;
-test rows take no part. A number with "(R-hat 1.05)" or "(ESS 40)" comes from chains whose
+How to read it. Numbers in square brackets are those that the paper prints. The prior scale of a
+row, and then the strength of its repulsion or regulariser, are chosen by log-loss on a fifth of the
+training rows at K = 10; a diverse row has the scale of the row without the diversity. Settings of
+the baselines are chosen by 5-fold cross-validation on the training rows. Test rows take no part. A
+number with "(R-hat 1.05)" or "(ESS 40)" comes from chains whose
 predictions have not converged by the usual limits (1.01, and 100 per chain). Differences are paired
 over the same test rows, negative means that the first is better, and "better" or "worse" is said
 beyond two standard errors. BMEM-V and BMEM-V-VI are our controls: learned lengths and independent
@@ -42,7 +43,8 @@ SMALL = """
 Training rows drawn at random from the training part, the same rows for every prior, all of the test
 part; sampling with the settings of each column, none of them chosen. The table has the log-loss of
 `vmf` (learned lengths, independent directions) and what the others have more (+) or less (-), with
-standard errors over seeds."""
+standard errors over seeds; few seeds need a larger difference (Student's law). R-hat is that of
+predictions, the worst of all chains of the line."""
 
 
 def render(folder: Path) -> str:
@@ -68,7 +70,8 @@ def _section(records: Sequence[Record], data: str) -> Iterable[str]:
     entry = MANIFEST.get(data)
     yield f"\n## {entry.title if entry else data}\n"
     if entry:
-        yield f"{entry.status.capitalize()}. {entry.note}\n"
+        status = entry.status.capitalize()
+        yield entry.note if entry.note.startswith(status) else f"{status}. {entry.note}"
     for metric in ("accuracy", "log_loss", "calibration_error"):
         grid = metric_grid(records, data, metric, paper=True)
         yield f"\n{grid.title.partition(': ')[2].capitalize()}:\n"
@@ -96,12 +99,11 @@ def where(records: Sequence[Record]) -> list[str]:
     for record in records:
         machine, versions = record.data["machine"], record.data["versions"]
         device = record.data.get("device")
-        lines[
-            f"{machine['cores']} cores of {machine['processor']}"
-            + (f", {device}" if device else "")
-            + f"; Python {versions['python']}, JAX {versions.get('jax')}, NumPy "
-            f"{versions.get('numpy')}; commit {record.data.get('commit') or 'unknown'}."
-        ] = None
+        names = {"python": "Python", "jax": "JAX", "numpy": "NumPy"}
+        names |= {"scikit-learn": "scikit-learn"}
+        used = ", ".join(f"{name} {versions.get(key)}" for key, name in names.items())
+        place = f"{machine['cores']} cores of {machine['processor']}, {device}"
+        lines[f"{place}; {used}; commit {record.data.get('commit') or 'unknown'}."] = None
     return list(lines)
 
 

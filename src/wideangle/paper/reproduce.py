@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import sklearn
 from rich.console import Console
 
 from wideangle.paper.records import read_all
@@ -36,6 +37,8 @@ def reproduce(
 ) -> Report:
     """Run the cells of some tables and print every table of the folder."""
     cells = cells_of(names, choice)
+    versions = {**where["versions"], "scikit-learn": sklearn.__version__}
+    where = {**where, "versions": versions}
     report = run(cells, folder, where, jobs=jobs, budget=budget)
     console = Console(width=None if sys.stdout.isatty() else 180)
     for suite in dict.fromkeys(cell.suite for cell in cells):

@@ -17,6 +17,8 @@ from wideangle.paper.records import Record
 from wideangle.paper.suites import PRIORS, REFERENCE
 
 METRICS = {"accuracy": ".2f", "log_loss": ".4f", "calibration_error": ".4f", "brier": ".4f"}
+NINE = ("C18", "C17", "C12", "C14", "C22", "C34", "C23", "C32", "C16")
+"""Subcategories of RCV1 in the order of the paper, from many documents to few."""
 TITLES = {
     "accuracy": "accuracy, %",
     "log_loss": "log-loss, nats",
@@ -127,7 +129,8 @@ def nine_grid(records: Iterable[Record]) -> Grid:
         for (name, method, k), found in sorted(by_key(records).items(), key=_in_order)
         if name == "rcv1_subsets"
     }
-    codes = list(dict.fromkeys(c for found in cells.values() for c in found[0].metrics["groups"]))
+    groups = [record.metrics["groups"] for found in cells.values() for record in found]
+    codes = [code for code in NINE if any(code in one for one in groups)]
     rows = [
         (method, str(k or ""), *(f"{pooled_group(found, [code])[0]:.1f}" for code in codes))
         for (method, k), found in cells.items()
@@ -150,8 +153,10 @@ def small_data_grid(records: Iterable[Record], data: str, group: str | None) -> 
         base = found.get((size, k, REFERENCE), [])
         gaps = [over_seeds(found.get((size, k, arm), []), base, group) for arm in arms]
         shown = [f"{gap} {_star(gap.verdict)}".strip() if gap else "" for gap in gaps]
-        rows.append((f"N={size}, K={k}", str(len(base)), _base(base, group), *shown))
-    columns = ("rows and experts", "seeds", REFERENCE, *arms)
+        every = [r for (n, m, _), part in found.items() if (n, m) == (size, k) for r in part]
+        worst = _worst(every, "rhat_predictions", max, ".2f")
+        rows.append((f"N={size}, K={k}", str(len(base)), worst, _base(base, group), *shown))
+    columns = ("rows and experts", "seeds", "worst R-hat", REFERENCE, *arms)
     where = f"rows with a {group}" if group else "all test rows"
     return Grid(f"{data}: log-loss less that of {REFERENCE}, {where}", columns, rows)
 

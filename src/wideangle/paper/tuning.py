@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from wideangle.datasets import random_split
 from wideangle.paper.cells import Cell
-from wideangle.paper.methods import GRIDS, estimator
+from wideangle.paper.methods import GRIDS, UNREPULSED, estimator
 from wideangle.paper.metrics import row_losses
 from wideangle.paper.records import plain, write_json
 from wideangle.paper.task import Task
@@ -29,18 +30,29 @@ def tuned(cell: Cell, task: Task, folder: Path) -> dict[str, Any]:
 
     The file holds for all K of a data set and row, and for all seeds where the split is fixed.
     """
-    grid = GRIDS.get(cell.method, {})
-    if not (cell.effort.tune and grid):
+    if not cell.effort.tune or cell.method not in GRIDS:
         return {"settings": {}, "losses": {}, "seconds": 0.0}
+    grid, base = GRIDS[cell.method], {}
+    if cell.method in UNREPULSED:
+        base = tuned(replace(cell, method=UNREPULSED[cell.method]), task, folder)["settings"]
+    if not grid:
+        return {"settings": base, "losses": {}, "seconds": 0.0}
     seed = 0 if task.fixed else cell.seed
     path = folder / "tuning" / cell.data / f"{cell.method}.seed{seed}.json"
-    asked = plain({"grid": grid, "effort": cell.effort._asdict(), "given": dict(cell.settings)})
+    asked = plain(
+        {
+            "grid": grid,
+            "base": base,
+            "effort": cell.effort._asdict(),
+            "given": dict(cell.settings),
+        }
+    )
     if path.is_file():
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["asked"] == asked:
             return kept
     start = time.perf_counter()
-    settings, losses = search(grid, scorer(cell, task, seed))
+    settings, losses = search(grid, scorer(cell, task, seed), base)
     done = {
         "asked": asked,
         "settings": settings,
@@ -53,10 +65,12 @@ def tuned(cell: Cell, task: Task, folder: Path) -> dict[str, Any]:
 
 
 def search(
-    grid: dict[str, list[float]], loss: Callable[[dict[str, float]], float]
+    grid: dict[str, list[float]],
+    loss: Callable[[dict[str, float]], float],
+    base: dict[str, float] | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """One setting after the other, earlier ones at their best; and all losses met."""
-    best: dict[str, float] = {}
+    best = dict(base or {})
     losses: dict[str, float] = {}
     for name, values in grid.items():
         found = {value: loss({**best, name: value}) for value in values}
