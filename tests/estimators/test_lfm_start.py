@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from wideangle.estimators import lfm_anneal, lfm_hop, lfm_launch, lfm_noise
+from wideangle.estimators import lfm_anneal, lfm_hop, lfm_launch, lfm_noise, lfm_start
 from wideangle.estimators.lfm_launch import Problem, penalty
 from wideangle.estimators.lfm_start import find_features
 from wideangle.models.feature_rows import FeatureRows
@@ -95,7 +95,8 @@ def test_units_do_not_matter_even_in_single_precision(factor):
 @pytest.mark.parametrize("wrong", [0.1, 10.0])
 def test_a_wrong_guess_of_the_noise_is_mended(monkeypatch, wrong):
     data, truth = planted(2, 1000, 60, 6, n_nonzero=15)
-    monkeypatch.setattr("wideangle.estimators.lfm_start.guess_noise", lambda *_: wrong * NOISE)
+    reading = lfm_noise.Reading(wrong * NOISE, None)
+    monkeypatch.setattr("wideangle.estimators.lfm_start.read_spectrum", lambda *_: reading)
     start = search(data, max_features=30, hops=30)
     assert n_found(truth, start) == 6
     assert start.noise_variance == pytest.approx(NOISE, rel=0.05)
@@ -130,6 +131,22 @@ def test_the_objective_is_the_log_likelihood_less_the_prices():
     counts, lengths = start.assignments.sum(axis=0), np.sum(start.features**2, axis=1)
     prices = penalty(Problem(FeatureRows(data), 36), counts, lengths, NOISE)
     assert start.objective == pytest.approx(log_lik - prices.sum(), rel=1e-9)
+
+
+def test_mixtures_give_way_to_as_many_features_as_the_spectrum_counts():
+    data, _ = planted(0, 2000, 100, 10, probability=0.5, ones=True, n_nonzero=20)
+    rng, problem = np.random.default_rng(0), Problem(FeatureRows(data), 100)
+    effort, schedule = lfm_anneal.Effort(60), lfm_anneal.Schedule()
+    reading = lfm_noise.read_spectrum(rng, problem.rows)
+    mixed = lfm_anneal.anneal(rng, problem, NOISE, effort, schedule)
+    assert reading.rank == 10
+    assert len(mixed.features) > 12
+    options = {"effort": effort, "schedule": schedule, "learn_noise": False}
+    tight = lfm_start._tighten(rng, problem, mixed, reading, **options)
+    assert len(tight.features) <= 12
+    assert tight.objective > mixed.objective
+    for unclear in (reading._replace(rank=None), reading._replace(noise_variance=2 * NOISE)):
+        assert lfm_start._tighten(rng, problem, mixed, unclear, **options) is mixed
 
 
 # Where there is little or nothing to find
@@ -328,8 +345,9 @@ def test_hops_leave_the_usual_traps(trap):
 )
 def test_the_noise_is_guessed_within_a_few_per_cent(n_rows, dim, n_features):
     data, _ = planted(0, n_rows, dim, n_features, probability=0.5, n_nonzero=dim // 2)
-    guess = lfm_noise.guess_noise(np.random.default_rng(0), FeatureRows(data))
-    assert guess == pytest.approx(NOISE, rel=0.06)
+    reading = lfm_noise.read_spectrum(np.random.default_rng(0), FeatureRows(data))
+    assert reading.noise_variance == pytest.approx(NOISE, rel=0.06)
+    assert reading.rank == n_features
 
 
 def test_columns_of_zeros_do_not_spoil_the_guess():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from wideangle.models.feature_rows import FeatureRows
@@ -15,28 +17,40 @@ SLACK = 1.05
 """The largest eigenvalue of finite noise scatters around its limit by a few per cent."""
 
 
+class Reading(NamedTuple):
+    """What a spectrum says: variance of the noise, and the rank of the signal if that is clear."""
+
+    noise_variance: float
+    rank: int | None
+
+
 def guess_noise(rng: np.random.Generator, rows: FeatureRows) -> float:
-    r"""Variance of the noise, taking the signal to have rank at most half of min(N, D).
+    """Variance of the noise; see :func:`read_spectrum`."""
+    return read_spectrum(rng, rows).noise_variance
+
+
+def read_spectrum(rng: np.random.Generator, rows: FeatureRows) -> Reading:
+    r"""Noise and rank of the signal, taking the rank to be at most half of min(N, D).
 
     If k directions are signal, the other eigenvalues of the (n, m) matrix, n <= m, are noise:
     their sum is about :math:`\sigma^2 (n-k)(m-k)` and, by Marchenko and Pastur, their largest
-    about :math:`\sigma^2 (\sqrt{n-k} + \sqrt{m-k})^2`. The answer is that of the smallest k for
-    which the two agree. If none does (spectra of real data fall slowly) it is the mean of the
-    lower half, which is too small for one and too large for the other kind of data: refine it by
-    the residuals of a fit.
+    about :math:`\sigma^2 (\sqrt{n-k} + \sqrt{m-k})^2`. The answer is the smallest k for which the
+    two agree. If none does (spectra of real data fall slowly) the rank is None, and the noise the
+    mean of the lower half, which may be too small or too large: refine it by the residuals of a
+    fit. Columns of zeros count for nothing.
     """
     values, n_long = spectrum(rng, rows)
     values = values[values > ZERO * values.max(initial=0.0)]
     if not len(values):
-        return 0.0
-    n_short = len(values)
+        return Reading(0.0, None)
     tails = np.cumsum(values[::-1])[::-1]
-    for k in range(n_short // 2 + 1):
-        short, long = n_short - k, max(n_long - k, 1)
-        variance = tails[k] / (short * long)
+    variance = 0.0
+    for k in range(len(values) // 2 + 1):
+        short, long = len(values) - k, max(n_long - k, 1)
+        variance = float(tails[k] / (short * long))
         if values[k] <= SLACK * variance * (np.sqrt(short) + np.sqrt(long)) ** 2:
-            break
-    return float(variance)
+            return Reading(variance, k)
+    return Reading(variance, None)
 
 
 def spectrum(rng: np.random.Generator, rows: FeatureRows) -> tuple[np.ndarray, int]:

@@ -22,7 +22,7 @@ from wideangle.estimators.lfm_anneal import (
 )
 from wideangle.estimators.lfm_hop import WORTH, hop
 from wideangle.estimators.lfm_launch import Problem
-from wideangle.estimators.lfm_noise import guess_noise
+from wideangle.estimators.lfm_noise import Reading, read_spectrum
 from wideangle.models.feature_rows import FeatureRows
 
 FEW = 12
@@ -35,6 +35,8 @@ WARM = Schedule(hottest=3.0, n_steps=8, n_cool=4)
 """Anneal after the noise turned out to be another than was guessed."""
 NOISE_ROUNDS, NOISE_CHANGE = 3, 1.2
 FEW_COLUMNS = 8
+SLOWER = 5
+"""How much longer an anneal takes where the number of features is known."""
 
 
 class Start(NamedTuple):
@@ -99,10 +101,12 @@ def find_features(
         launch_rows=launch_rows,
     )
     learn = noise_variance is None
-    noises = [noise_variance / scale**2] if not learn else _first_noises(rng, problem.rows)
+    reading = read_spectrum(rng, problem.rows)
+    noises = [noise_variance / scale**2] if not learn else _first_noises(reading, problem.rows)
     schedule = Schedule() if schedule is None else schedule
     tried = [_search(rng, problem, noise, effort, schedule, learn_noise=learn) for noise in noises]
     best = max(tried, key=lambda found: found.objective)
+    best = _tighten(rng, problem, best, reading, effort, schedule, learn_noise=learn)
     best, history = _hops(rng, problem, best, effort, schedule, hops, learn_noise=learn)
     in_units = rows.n_rows * rows.dim * math.log(scale)
     return Start(
@@ -167,10 +171,37 @@ def _hops(
     return best, history
 
 
-def _first_noises(rng: np.random.Generator, rows: FeatureRows) -> list[float]:
+def _tighten(
+    rng: np.random.Generator,
+    problem: Problem,
+    best: Found,
+    reading: Reading,
+    effort: Effort,
+    schedule: Schedule,
+    *,
+    learn_noise: bool,
+) -> Found:
+    """Anneal slowly with no more features than the spectrum has room for, if there are more.
+
+    Features that overlap much, or that half of the rows have, are otherwise explained by many
+    mixtures of them. Only where the spectrum is clear about the noise can it speak of the rank.
+    """
+    if reading.rank is None or len(best.features) <= reading.rank + 1:
+        return best
+    if abs(math.log(reading.noise_variance / best.noise_variance)) > math.log(NOISE_CHANGE):
+        return best
+    rows, noise = problem.rows, reading.noise_variance
+    hottest = max(schedule.hottest, rows.energy / (rows.n_rows * rows.dim * noise))
+    slow = schedule._replace(hottest=hottest, n_steps=SLOWER * schedule.n_steps)
+    less = effort._replace(max_features=min(effort.max_features, reading.rank + 2))
+    new = anneal(rng, problem, best.noise_variance, less, slow, learn_noise=learn_noise)
+    return max(best, new, key=lambda found: found.objective)
+
+
+def _first_noises(reading: Reading, rows: FeatureRows) -> list[float]:
     """Noise variances to begin with: few columns cannot tell signal from noise, so try several."""
     smallest = SMALLEST_NOISE * rows.energy / (rows.n_rows * rows.dim)
-    guess = max(guess_noise(rng, rows), smallest)
+    guess = max(reading.noise_variance, smallest)
     shrink = 10.0 ** -np.arange(3 if min(rows.n_rows, rows.dim) < FEW_COLUMNS else 1)
     return [max(guess * factor, smallest) for factor in shrink]
 
