@@ -110,7 +110,7 @@ def test_float32_rows_and_draws():
         ],
         rows.astype(float),
     )
-    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    np.testing.assert_allclose(found, exact, rtol=1e-12)
 
 
 def test_activation_is_averaged_over_the_draws_that_have_the_component():

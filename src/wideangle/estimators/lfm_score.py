@@ -29,7 +29,7 @@ SWEEPS = 20
 """Gibbs sweeps that count, for rows with too many features to enumerate."""
 WARMUP = 10
 CHEAP = 10
-"""Features up to which all states of a row cost less than the sweeps."""
+"""Features up to which all states of a row cost little more than the sweeps, and are exact."""
 
 
 class EntryScores(NamedTuple):
@@ -212,7 +212,7 @@ def _entries(means, states, columns, noise, spans, where, truth, mean, log_densi
 def _activation(
     fields: RowFields, seed: int, n_sweeps: int, n_warmup: int, first: int
 ) -> np.ndarray:
-    """p(z = 1 | x), exactly where that is also cheaper."""
+    """p(z = 1 | x), exactly where that is cheap."""
     if len(fields.log_odds) <= CHEAP:
         return enumerate_rows(fields)[1]
     return gibbs_rows(fields, seed, n_sweeps, n_warmup, first)[0]

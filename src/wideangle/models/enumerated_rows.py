@@ -9,7 +9,7 @@ from wideangle.models.held_out_rows import RowFields
 from wideangle.models.row_parallel import over_rows
 
 MAX_ENUMERATED = 15
-"""Features up to which visiting all states is worth it: 2^15 take about half a millisecond."""
+"""Features up to which visiting all states is worth it: 2^15 take about a millisecond."""
 _NEGLIGIBLE = -700.0
 """Logarithm of a share that is nothing; smaller ones are slow denormal numbers."""
 
