@@ -195,7 +195,7 @@ def modes(key: Any, priors: Priors, batch: Any, n_chains: int) -> list[Any]:
 def numpyro_model(priors: Priors, batch: Batch) -> None:
     """The posterior of the estimator, in NumPyro's words."""
     gate = numpyro.sample("gate", priors.gate)
-    experts = numpyro.sample("experts", priors.experts)
+    experts: Any = numpyro.sample("experts", priors.experts)
     numpyro.factor("data", log_lik(EXPERT, Weights(gate, experts[:, None]), batch))
 
 

@@ -34,9 +34,9 @@ REFERENCE = 256
 """Training rows on which draws are compared."""
 DENSE_LIMIT = 2**31
 """Bytes up to which sparse rows are made dense where a method has no other way."""
-SPARSE_SHARE, SPARSE_SIZE = 0.25, 2**18
+SPARSE_SHARE, SPARSE_SIZE = 0.15, 2**23
 """Sparse rows stay sparse with at most this share of entries that are not 0, and at least this
-many entries in all: elsewhere matrix products are faster."""
+many entries (times experts) in all: elsewhere matrix products are faster."""
 
 
 class Rows(NamedTuple):
@@ -103,7 +103,7 @@ def fit_by_mcmc(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -
     priors = build_priors(settings, data.rows.shape[1], expert)
     fit = fit_mcmc(
         key,
-        Problem(priors, expert, batch_for_sampling(data, expert)),
+        Problem(priors, expert, batch_for_sampling(data, expert, settings.n_experts)),
         sampler=settings.sampler,
         n_warmup=settings.n_warmup,
         n_draws=settings.n_draws,
@@ -213,13 +213,14 @@ def regulariser(settings: Any) -> Regulariser | None:
     return Regulariser(*(jnp.float32(v) for v in (settings.strength, gate, settings.gamma)))
 
 
-def batch_for_sampling(data: Rows, expert: ExpertLikelihood) -> Batch | SparseBatch:
+def batch_for_sampling(data: Rows, expert: ExpertLikelihood, n_experts: int) -> Batch | SparseBatch:
     """All rows, for methods that need them at every step: sparse where that is faster."""
     rows = data.rows
-    size = rows.shape[0] * rows.shape[1]
-    if not sp.issparse(rows) or size < SPARSE_SIZE or rows.nnz > SPARSE_SHARE * size:
+    if not sp.issparse(rows) or jax.default_backend() != "cpu" or not has_sparse_form(expert):
         return dense_batch(data)
-    if jax.default_backend() != "cpu" or not has_sparse_form(expert):
+    size = rows.shape[0] * rows.shape[1]
+    faster = rows.nnz <= SPARSE_SHARE * size and n_experts * size >= SPARSE_SIZE
+    if not faster and 4 * size <= DENSE_LIMIT:
         return dense_batch(data)
     # Empty rows of weight 0 cost nothing, and minibatches are those of dense rows.
     missing = round_up(rows.shape[0]) - rows.shape[0]

@@ -50,8 +50,11 @@ FISHER_ROWS = 4096
 """Rows the information is summed over; a random part of them stands for the rest."""
 TRIES = 4
 """Starts climbed for each chain: a chain that begins in a poor local mode may stay there."""
-LEAPFROG = 8
-"""Gradients per trajectory: in whitened coordinates a few large steps go round."""
+LEAPFROG = 24
+"""Gradients per trajectory of the Hamiltonian sampler. The whitening is not that good: with 5,000
+rows and 5 experts, 8 give a third of the effective draws per second, 40 as many."""
+GEODESIC_STEPS = 16
+"""The same along great circles."""
 
 
 class Whitened(NamedTuple):
@@ -280,7 +283,7 @@ def _geodesic() -> Sampler:
             jacobian = jnp.sum(latents.gate_log_length) + jnp.sum(latents.experts_log_length)
             return _log_polar(*parts(latents), problem) + jacobian
 
-        kernel = geodesic_hmc(steps["weights"], 2 * LEAPFROG, sphere=on_sphere)
+        kernel = geodesic_hmc(steps["weights"], GEODESIC_STEPS, sphere=on_sphere)
         return sweep(weights=within(kernel, names, density))
 
     def collect(latents: Polar, problem: Problem) -> dict[str, Any]:
