@@ -1,8 +1,10 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from wideangle import datasets
 from wideangle.paper import records, suites, task, tuning
 from wideangle.paper.cells import FULL, QUICK, Cell, from_json
 from wideangle.paper.methods import GRIDS, ROWS, UNREPULSED, estimator
@@ -73,6 +75,15 @@ def test_all_methods_of_a_seed_get_the_same_rows():
     assert few.X_train.shape == few.X_test.shape == (300, 8)
 
 
+def test_a_fixed_split_still_gives_every_seed_its_own_subsample(monkeypatch):
+    made = datasets.mixture_data(0)
+    fixed = dataclasses.replace(made, fixed_split=made.split(0))
+    monkeypatch.setattr(task, "load", lambda name: fixed)
+    one, two = (task.task_of(Cell("small-data", "x", "vmf", 5, seed, 100)) for seed in (0, 1))
+    assert not np.array_equal(one.X_train, two.X_train)
+    assert np.array_equal(one.X_test, two.X_test)
+
+
 def test_no_training_row_is_tested():
     one = task.task_of(Cell("small-data", "experts", "vmf", 5, 1))
     train = {row.tobytes() for row in one.X_train}
@@ -86,7 +97,7 @@ def test_rare_rows_are_those_with_a_column_few_rows_have():
     X = np.zeros((300, 3), np.float32)
     X[:, 0] = 1
     X[[5, 250], 1] = 1  # one of 200 training rows
-    X[:50, 2] = 1
+    X[:4, 2] = 1  # two in a hundred
     data = Dataset("x", X, None, MANIFEST["adult9"])
     assert np.flatnonzero(task.rare_rows(data, np.arange(200))).tolist() == [5, 250]
 

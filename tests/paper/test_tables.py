@@ -52,6 +52,14 @@ def test_seeds_do_not_pass_for_more_test_rows_but_samples_do(store):
     assert errors[2] == pytest.approx(errors[0] / np.sqrt(2), rel=0.1)
 
 
+def test_rows_are_compared_within_a_seed(store):
+    first = [store("adult9", "a", losses(0.5, seed=s), 5, s) for s in (0, 1)]
+    second = [store("adult9", "b", losses(seed=s), 5, s) for s in (1, 0)]
+    gap = paired(first, second)
+    assert gap.mean == pytest.approx(0.5, abs=1e-3)
+    assert gap.error < 1e-4  # across seeds the rows differ, and the error would be large
+
+
 def test_differences_over_seeds_are_paired_by_seed(store):
     first = [store("adult9", "a", [1.0 + s, 1.1 + s], 5, s, 200) for s in range(3)]
     second = [store("adult9", "b", [1.2 + s, 1.2 + s], 5, s, 200) for s in (2, 1, 0)]

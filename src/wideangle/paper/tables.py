@@ -12,6 +12,7 @@ from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
 from wideangle.paper.baselines import BASELINES
 from wideangle.paper.compare import Key, by_key, mean_metric, over_seeds, pooled_group
 from wideangle.paper.methods import ROWS
+from wideangle.paper.metrics import BINS
 from wideangle.paper.printed import printed
 from wideangle.paper.records import Record
 from wideangle.paper.suites import PRIORS, REFERENCE
@@ -22,7 +23,7 @@ NINE = ("C18", "C17", "C12", "C14", "C22", "C34", "C23", "C32", "C16")
 TITLES = {
     "accuracy": "accuracy, %",
     "log_loss": "log-loss, nats",
-    "calibration_error": "expected calibration error, 15 bins",
+    "calibration_error": f"expected calibration error, {BINS} bins",
     "brier": "Brier score",
 }
 
