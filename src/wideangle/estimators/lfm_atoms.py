@@ -97,7 +97,7 @@ def _exchangeable(
         key_atoms, features.hyper.buffet, n_rows, level, top, _candidates(features)
     )
     n_active = features.n_live
-    features, fits = _append(features._replace(weights=weights), atoms)
+    features, fits = _append(features._replace(weights=weights), atoms, design.n_null_moves)
     new = features.live & (jnp.arange(features.room) >= n_active)
     drawn = make_components(key_vectors, features.hyper, features.room, lengths, features, design)
     features = features._replace(
@@ -155,7 +155,7 @@ def _ordered(
 
     def renew(carry: tuple[Features, Array], turn: tuple[Key, Scalar, Scalar, Array]):
         features, overflow = carry
-        features, more = _renew(*turn, features)
+        features, more = _renew(*turn, features, design)
         return (features, overflow | more), None
 
     (features, overflow), _ = lax.scan(renew, (features, jnp.array(False)), turns)
@@ -225,7 +225,7 @@ def _slice_between(
 
 
 def _renew(
-    key: Key, low: Scalar, high: Scalar, lengths: Array, features: Features
+    key: Key, low: Scalar, high: Scalar, lengths: Array, features: Features, design: Design
 ) -> tuple[Features, Array]:
     r"""Offer a new set of inactive features with weights between ``low`` and ``high``.
 
@@ -241,7 +241,7 @@ def _renew(
     replaced = features.live & (counts == 0) & (features.weights > low) & (features.weights < high)
     staying = features.live & ~replaced
     remaining = reorder(features, jnp.argsort(~staying, stable=True), jnp.sum(staying))
-    proposal, fits = _append(remaining, atoms)
+    proposal, fits = _append(remaining, atoms, design.n_null_moves)
     order = jnp.argsort(-proposal.weights, stable=True)
     new = ((order >= remaining.n_live) & (order < proposal.n_live)) & proposal.live
     proposal = reorder(proposal, order, proposal.n_live)
@@ -359,10 +359,10 @@ def _candidates(features: Features) -> int:
     return 2 * features.room + 64
 
 
-def _append(features: Features, atoms: sticks.Atoms) -> tuple[Features, Array]:
+def _append(features: Features, atoms: sticks.Atoms, spare: int) -> tuple[Features, Array]:
     """Weights of new, unused features after the live ones; also whether all of them fit.
 
-    Two rows are kept free for births later in the sweep.
+    Some rows are kept free for births later in the sweep.
     """
     index = jnp.arange(features.room)
     turn = index - features.n_live
@@ -370,7 +370,7 @@ def _append(features: Features, atoms: sticks.Atoms) -> tuple[Features, Array]:
     new = (turn >= 0) & (index < n_live)
     drawn = atoms.weights[jnp.clip(turn, 0, atoms.weights.shape[0] - 1)]
     weights = jnp.where(new, sticks.inside(drawn), features.weights)
-    fits = n_live <= features.room - 2
+    fits = n_live <= features.room - spare
     return features._replace(weights=weights, n_live=jnp.minimum(n_live, features.room)), fits
 
 

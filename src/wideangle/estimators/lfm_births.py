@@ -14,17 +14,45 @@ no row uses is rejected.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.estimators.lfm_atoms import log_chain
+from wideangle.estimators.lfm_atoms import chain_pull
 from wideangle.estimators.lfm_design import Design
-from wideangle.infer.kernel import accept, choose
+from wideangle.infer.kernel import accept
 from wideangle.models.assignments import decide
-from wideangle.models.latent_features import Features, reorder, smallest_active
+from wideangle.models.latent_features import Features, Hyper, reorder, smallest_active
 from wideangle.priors import stick_breaking as sticks
+from wideangle.sphere.bessel import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
+
+
+class _Pool(NamedTuple):
+    """Features while some of them come and go: newborns are put behind, the dead leave a gap.
+
+    In order of weight again only at the end, so that a move touches one column of the large arrays.
+    """
+
+    weights: Array
+    components: Components
+    used: Array
+    """(N, K) assignments as floats."""
+    counts: Array
+    products: Array
+    n_slots: Array
+    n_accepted: Array
+
+
+class _Place(NamedTuple):
+    """One feature in its slot."""
+
+    slot: Array
+    weight: Scalar
+    direction: Array
+    length: Scalar
 
 
 def null_moves(
@@ -41,107 +69,147 @@ def null_moves(
     ``products`` (N, K) and ``new_products`` (N, n) are the inner products of the rows with the
     features and with the newborns.
     """
+    hyper = features.hyper
+    used = features.assignments.astype(products.dtype)
+    pool = _Pool(
+        features.weights,
+        features.components,
+        used,
+        jnp.sum(used, axis=0),
+        products,
+        features.n_live,
+        jnp.zeros((), jnp.int32),
+    )
 
-    def move(turn: Array, carry: tuple[Features, Array, Array]) -> tuple[Features, Array, Array]:
-        features, products, n_accepted = carry
+    def move(turn: Array, pool: _Pool) -> _Pool:
         key_kind, key_move = jax.random.split(jax.random.fold_in(key, turn))
         newborn = jax.tree.map(lambda leaf: leaf[turn], newborns)
-        features, products, accepted = lax.cond(
+        return lax.cond(
             jax.random.bernoulli(key_kind),
-            lambda: _birth(
-                key_move, features, products, newborn, new_products[:, turn], level, design
-            ),
-            lambda: _death(key_move, features, products, level, design),
+            lambda: _birth(key_move, pool, newborn, new_products[:, turn], level, hyper, design),
+            lambda: _death(key_move, pool, level, hyper, design),
         )
-        return features, products, n_accepted + accepted
 
-    start = features, products, jnp.zeros((), jnp.int32)
-    features, _, n_accepted = lax.fori_loop(0, design.n_null_moves, move, start)
-    return features, n_accepted
+    pool = lax.fori_loop(0, design.n_null_moves, move, pool)
+    features = features._replace(
+        weights=pool.weights,
+        components=pool.components,
+        assignments=pool.used.astype(jnp.uint8),
+    )
+    order = jnp.argsort(-pool.weights, stable=True)
+    return reorder(features, order, jnp.sum(pool.weights > 0)), pool.n_accepted
 
 
 def _birth(
     key: Key,
-    features: Features,
-    products: Array,
+    pool: _Pool,
     newborn: Components,
-    new_product: Array,
+    product: Array,
     level: Scalar,
+    hyper: Hyper,
     design: Design,
-) -> tuple[Features, Array, Array]:
+) -> _Pool:
     key_weight, key_rows, key_accept = jax.random.split(key, 3)
-    hyper = features.hyper
     weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
-    vectors = features.components.vectors
-    pull = new_product - features.assignments.astype(products.dtype) @ (vectors @ newborn.vectors)
-    gain = (pull - 0.5 * newborn.magnitudes**2) / hyper.noise
+    new = _Place(pool.n_slots, weight, newborn.directions, newborn.magnitudes)
+    gain = _gain(pool, new, product, hyper)
     logit = jnp.log(weight) - jnp.log1p(-weight) + gain
-    uniforms = jax.random.uniform(key_rows, gain.shape, gain.dtype)
-    column = decide(logit, uniforms)
-    place = jnp.sum(features.weights > weight)  # in falling order
-
-    def insert(array: Array, value: Array, axis: int = 0) -> Array:
-        return _insert(array, value, place, axis)
-
-    proposal = features._replace(
-        weights=insert(features.weights, weight),
-        components=Components(
-            insert(features.components.directions, newborn.directions),
-            insert(features.components.magnitudes, newborn.magnitudes),
-        ),
-        assignments=insert(features.assignments, column.astype(jnp.uint8), 1),
-        n_live=features.n_live + 1,
-    )
-    log_ratio = _log_ratio(features, proposal, weight, gain, level, design)
-    # A full array cannot take it; that was made impossible when the atoms were drawn.
-    possible = jnp.any(column) & (features.n_live < features.room)
+    column = decide(logit, jax.random.uniform(key_rows, gain.shape, gain.dtype)).astype(gain.dtype)
+    count = jnp.sum(column)
+    # That there is a slot was made sure of when the atoms were drawn.
+    possible = (count > 0) & (pool.n_slots < pool.weights.shape[0])
+    log_ratio = _log_ratio(pool, new, gain, level, hyper, design)
     accepted, _ = accept(key_accept, jnp.where(possible, log_ratio, -jnp.inf))
-    moved = insert(products, new_product, 1)
-    return *choose(accepted, (proposal, moved), (features, products)), accepted.astype(jnp.int32)
+    return _put(pool, new, column, count, product, accepted)
 
 
-def _death(
-    key: Key, features: Features, products: Array, level: Scalar, design: Design
-) -> tuple[Features, Array, Array]:
+def _death(key: Key, pool: _Pool, level: Scalar, hyper: Hyper, design: Design) -> _Pool:
     key_pick, key_accept = jax.random.split(key)
-    active = jnp.any(features.assignments > 0, axis=0)
+    active = pool.counts > 0
     pick = jax.random.randint(key_pick, (), 0, jnp.maximum(jnp.sum(active), 1))
     k = jnp.argmax(active & (jnp.cumsum(active) - 1 == pick))
-    index = jnp.arange(features.room)
-    order = jnp.where(index >= k, index + 1, index) % features.room
-    proposal = reorder(features, order, features.n_live - 1)
-    vectors = features.components.vectors
-    used = jnp.where(index == k, 0, features.assignments).astype(products.dtype)
-    pull = products[:, k] - used @ (vectors @ vectors[k])
-    gain = (pull - 0.5 * features.components.magnitudes[k] ** 2) / features.hyper.noise
-    log_ratio = -_log_ratio(proposal, features, features.weights[k], gain, level, design)
+    directions, lengths = pool.components
+    old = _Place(k, pool.weights[k], directions[k], lengths[k])
+    column, product = pool.used[:, k], pool.products[:, k]
+    empty = _Place(k, jnp.zeros_like(old.weight), old.direction * 0, old.length * 0)
+    nobody = jnp.array(True)
+    without = _put(pool, empty, column * 0, 0.0, product, nobody)
+    gain = _gain(without, old, product, hyper)
+    log_ratio = -_log_ratio(without, old, gain, level, hyper, design)
     accepted, _ = accept(key_accept, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
-    moved = products[:, order]
-    return *choose(accepted, (proposal, moved), (features, products)), accepted.astype(jnp.int32)
+    kept = jnp.where(accepted, 0.0, column)
+    return _put(
+        pool,
+        _Place(k, *(jnp.where(accepted, e, o) for e, o in zip(empty[1:], old[1:], strict=True))),
+        kept,
+        jnp.where(accepted, 0.0, pool.counts[k]),
+        product,
+        accepted,
+        always=True,
+    )
+
+
+def _put(
+    pool: _Pool,
+    place: _Place,
+    column: Array,
+    count: Array | float,
+    product: Array,
+    accepted: Array,
+    always: bool = False,
+) -> _Pool:
+    """Write one feature into its slot if the move is accepted (or ``always``)."""
+    slot = jnp.where(accepted | always, place.slot, pool.weights.shape[0])  # beyond: dropped
+    directions, lengths = pool.components
+    return _Pool(
+        pool.weights.at[slot].set(place.weight, mode="drop"),
+        Components(
+            directions.at[slot].set(place.direction, mode="drop"),
+            lengths.at[slot].set(place.length, mode="drop"),
+        ),
+        pool.used.at[:, slot].set(column, mode="drop"),
+        pool.counts.at[slot].set(count, mode="drop"),
+        pool.products.at[:, slot].set(product, mode="drop"),
+        jnp.where(accepted & (place.slot == pool.n_slots), pool.n_slots + 1, pool.n_slots),
+        pool.n_accepted + accepted,
+    )
+
+
+def _gain(pool: _Pool, new: _Place, product: Array, hyper: Hyper) -> Array:
+    """Log-likelihood that each row gains from a feature that is not in the pool."""
+    directions, lengths = pool.components
+    overlap = lengths * (directions @ new.direction) * new.length
+    return (product - pool.used @ overlap - 0.5 * new.length**2) / hyper.noise
 
 
 def _log_ratio(
-    without: Features, with_it: Features, weight: Scalar, gain: Array, level: Scalar, design: Design
+    without: _Pool, new: _Place, gain: Array, level: Scalar, hyper: Hyper, design: Design
 ) -> Scalar:
-    """Log acceptance ratio of the birth that turns ``without`` into ``with_it``."""
-    buffet = without.hyper.buffet
-    n_active = jnp.sum(jnp.any(without.assignments > 0, axis=0))
-    rate = sticks.log_total_rate(buffet, level) + sticks.log_tilt(buffet, weight)
-    fit = jnp.sum(jnp.logaddexp(jnp.log1p(-weight), jnp.log(weight) + gain))
-    bounds = jnp.log(_bound(without)) - jnp.log(_bound(with_it))
-    chain = 0.0
-    if design.ordered:
-        chain = log_chain(with_it, with_it.live) - log_chain(without, without.live)
-    return rate + fit + chain - jnp.log(n_active + 1.0) + bounds
+    """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
+    active = without.counts > 0
+    rate = sticks.log_total_rate(hyper.buffet, level) + sticks.log_tilt(hyper.buffet, new.weight)
+    fit = jnp.sum(jnp.logaddexp(jnp.log1p(-new.weight), jnp.log(new.weight) + gain))
+    bound = smallest_active(without.weights, active)
+    bounds = jnp.log(bound) - jnp.log(jnp.minimum(bound, new.weight))
+    chain = _change_of_chain(without, new, hyper) if design.ordered else 0.0
+    return rate + fit + chain - jnp.log(jnp.sum(active) + 1.0) + bounds
 
 
-def _bound(features: Features) -> Scalar:
-    return smallest_active(features.weights, jnp.any(features.assignments > 0, axis=0))
+def _change_of_chain(without: _Pool, new: _Place, hyper: Hyper) -> Scalar:
+    """What one more direction adds to the log density of all, against uniform directions."""
+    directions = without.components.directions
+    weights = jnp.append(without.weights, new.weight)
+    stacked = jnp.concatenate([directions, new.direction[None]])
+    cosines = stacked @ stacked.T
+    live = weights > 0
 
+    def pull(weights: Array) -> Scalar:
+        order = jnp.argsort(-weights, stable=True)
+        return jnp.sum(chain_pull(cosines[order][:, order], weights[order] > 0))
 
-def _insert(array: Array, value: Array, place: Array, axis: int) -> Array:
-    """``value`` at ``place``, what follows one further on; the last entry is padding and goes."""
-    index = jnp.arange(array.shape[axis])
-    shifted = jnp.take(array, jnp.where(index > place, index - 1, index), axis=axis)
-    here = jnp.expand_dims(index == place, tuple(i for i in range(array.ndim) if i != axis))
-    return jnp.where(here, jnp.expand_dims(value, axis), shifted)
+    change = pull(weights) - pull(weights.at[-1].set(0.0))
+    # The first direction of all has no mean direction, and no normaliser.
+    normaliser = jnp.where(
+        jnp.sum(live) > 1, log_mean_exp(hyper.concentration, directions.shape[1]), 0.0
+    )
+    return hyper.concentration * change - normaliser

@@ -24,7 +24,7 @@ from wideangle.types import Array, Components, Key
 
 TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
-ROOMS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+ROOMS = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 """Sizes of the arrays: few, because each is a compilation."""
 
 
@@ -80,7 +80,7 @@ class Plan(NamedTuple):
 
 def room_for(n_features: int) -> int:
     """Smallest size of the arrays that leaves space for some more features."""
-    wanted = n_features + max(8, n_features // 8)
+    wanted = n_features + max(24, n_features // 6)
     for room in ROOMS:
         if room >= wanted:
             return room
@@ -126,11 +126,14 @@ def run_chain(
     after: Callable[[Chain], bool] | None = None,
 ) -> Chain:
     """Sweep until the plan is done; ``after`` is called after each sweep and may end the run."""
+    steps = steps_of(chain.tuning, False)
     for index in range(chain.n_done, plan.n_sweeps):
         warming = index < plan.n_warmup
+        if design.hamiltonian and (warming or index == plan.n_warmup):
+            steps = steps_of(chain.tuning, warming)
         if isinstance(rows, ImputedRows):
             _impute(chain, rows, index)
-        features, account = _sweep(chain, rows, design, index, warming, n_threads)
+        features, account = _sweep(chain, rows, design, index, steps, n_threads)
         chain.features = features
         if design.hamiltonian and warming:
             chain.tuning = _learn(chain.tuning, account)
@@ -160,7 +163,7 @@ def _impute(chain: Chain, rows: ImputedRows, index: int) -> None:
 
 def record(chain: Chain, features: Features, account: lfm_sweep.Account, rows: FeatureRows) -> None:
     """Add the numbers of one sweep to the trace."""
-    hyper = features.hyper
+    account, hyper = jax.device_get((account, features.hyper))
     numbers = {
         "n_active": account.n_active,
         "log_lik": account.log_lik,
@@ -203,24 +206,23 @@ def steps_of(tuning: dict[str, adapt.DualAveraging], warming: bool) -> Steps:
 
 
 def _sweep(
-    chain: Chain, rows: FeatureRows, design: Design, index: int, warming: bool, n_threads: int
+    chain: Chain, rows: FeatureRows, design: Design, index: int, steps: Steps, n_threads: int
 ) -> tuple[Features, lfm_sweep.Account]:
     """One sweep; where the arrays are too small it is repeated with larger ones and the same key.
 
     The random numbers of a feature do not depend on the size of the arrays, so this is the sweep
     that larger arrays would have given at once.
     """
-    keys = lfm_sweep.split(jax.random.fold_in(chain.key, index))
     features = chain.features
     while True:
-        begun = _begin(keys, features, design)
+        keys, begun = _begin(chain.key, index, features, design)
         if not bool(begun.slice.overflow):
             break
         features = with_room(features, room_for(features.room))
     begun, products, new_products = _assign(begun, rows, n_threads)
     features, n_null = _finish_assignments(keys, begun, products, new_products, design)
     stats = summarise_on_host(features, rows)
-    return _finish(keys, features, stats, design, steps_of(chain.tuning, warming), n_null)
+    return _finish(keys, features, stats, design, steps, n_null)
 
 
 def _assign(
@@ -280,8 +282,11 @@ def gram_of(used):
 
 
 @partial(jax.jit, static_argnames="design")
-def _begin(keys: lfm_sweep.Keys, features: Features, design: Design) -> lfm_sweep.Begun:
-    return lfm_sweep.begin(keys, features, design)
+def _begin(
+    key: Key, index: Array, features: Features, design: Design
+) -> tuple[lfm_sweep.Keys, lfm_sweep.Begun]:
+    keys = lfm_sweep.split(jax.random.fold_in(key, index))
+    return keys, lfm_sweep.begin(keys, features, design)
 
 
 @partial(jax.jit, static_argnames="design")

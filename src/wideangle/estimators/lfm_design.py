@@ -50,7 +50,7 @@ class Design:
     hamiltonian: bool = False
     n_relocations: int = 16
     """Single features offered another place in the order, per sweep, beside all at once."""
-    n_null_moves: int = 2
+    n_null_moves: int = 10
     """Births or deaths of features that explain nothing, per sweep."""
 
     def __post_init__(self) -> None:
