@@ -7,6 +7,7 @@ import pytest
 from scipy.special import log_softmax, logsumexp
 
 from statistical import central_difference, relative_error
+from wideangle.models import mixture_of_experts
 from wideangle.models.experts import ExpertTerms, LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.models.mixture_of_experts import Batch, Weights, gate_proba, log_lik, predict, score
 
@@ -81,6 +82,21 @@ def test_written_gradient_is_that_of_finite_differences(expert):
             getattr(weights, name),
         )
         np.testing.assert_allclose(getattr(gradient, name), moved, atol=1e-6)
+
+
+@both_kinds
+@pytest.mark.parametrize("n_rows", [5, 6, 16, 17])
+def test_blocks_of_rows_change_nothing(expert, n_rows, monkeypatch):
+    weights, batch = problem(expert)
+    part = Batch(*(leaf[:n_rows] for leaf in batch))
+    whole = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
+    monkeypatch.setattr(mixture_of_experts, "BLOCK_ROWS", 5)
+    blocks = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), blocks, whole)
+    np.testing.assert_allclose(log_lik(expert, weights, part), blocks[0], rtol=1e-12)
+    many = jax.tree.map(lambda leaf: jnp.stack([leaf, 2.0 * leaf]), weights)
+    both = jax.vmap(jax.grad(lambda w: log_lik(expert, w, part)))(many)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[0], b, atol=1e-12), both, whole[1])
 
 
 @both_kinds

@@ -10,8 +10,9 @@ the posterior is the same and mixes far better.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,9 @@ from jax import lax
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.sparse_likelihood import SparseBatch, sparse_log_lik
 from wideangle.types import Array, Scalar
+
+BLOCK_ROWS = 1024
+"""Rows whose scores a CPU keeps at once; fewer make thin products, more leave the cache."""
 
 
 class Weights(NamedTuple):
@@ -51,20 +55,40 @@ def log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBat
 def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch) -> Scalar:
     if isinstance(batch, SparseBatch):
         return sparse_log_lik(batch, *weights, gradient=False)[0]
-    return log_lik_terms(expert, weights, batch)[0]
+    return _over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], batch)
 
 
 def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch):
     if isinstance(batch, SparseBatch):
         value, *parts = sparse_log_lik(batch, *weights, gradient=True)
         return value, Weights(*parts)
-    value, by_gate, by_scores = log_lik_terms(expert, weights, batch)
-    stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
-    gradient = _dot("an,np->ap", stacked, batch.rows)  # one product, not two thin ones
+
+    def on_block(block: Batch) -> tuple[Scalar, Array]:
+        value, by_gate, by_scores = log_lik_terms(expert, weights, block)
+        stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
+        return value, _dot("an,np->ap", stacked, block.rows)  # one product, not two thin ones
+
+    value, gradient = _over_blocks(on_block, batch)
     n = weights.gate.shape[0]
     parts = Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
     # Rows may be of another precision than the weights; a gradient may not.
     return value, jax.tree.map(lambda part, w: part.astype(w.dtype), parts, weights)
+
+
+def _over_blocks(function: Callable[[Batch], Any], batch: Batch) -> Any:
+    """Sum of a function over blocks of rows, whose scores stay in the cache of a CPU."""
+    n_rows = batch.rows.shape[0]
+    n_more = -(-n_rows // BLOCK_ROWS) - 1
+    if n_more < 1 or jax.default_backend() != "cpu":
+        return function(batch)
+
+    def add(index: Array, total: Any) -> Any:
+        start = index * BLOCK_ROWS
+        block = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, BLOCK_ROWS), batch)
+        return jax.tree.map(jnp.add, total, function(block))
+
+    last = jax.tree.map(lambda leaf: leaf[n_more * BLOCK_ROWS :], batch)
+    return lax.fori_loop(0, n_more, add, function(last))
 
 
 def _log_lik_backward(expert: ExpertLikelihood, gradient: Weights, change: Scalar):
