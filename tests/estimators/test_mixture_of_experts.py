@@ -403,6 +403,8 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
         raise AssertionError("rows were made dense")
 
     monkeypatch.setattr(moe_fit, "SPARSE_SIZE", 0)
+    monkeypatch.setattr(moe_fit, "SPARSE_EXPERTS", 2)
+    monkeypatch.setattr(moe_fit, "SPARSE_SHARE", 0.3)
     monkeypatch.setattr(moe_fit, "dense_batch", refuse)
     model = make(**short, checkpoint=tmp_path / "run")
     model.fit(sp.csr_array(X), y, sample_weight=weights)

@@ -34,9 +34,10 @@ REFERENCE = 256
 """Training rows on which draws are compared."""
 DENSE_LIMIT = 2**31
 """Bytes up to which sparse rows are made dense where a method has no other way."""
-SPARSE_SHARE, SPARSE_SIZE = 0.15, 2**23
-"""Sparse rows stay sparse with at most this share of entries that are not 0, and at least this
-many entries (times experts) in all: elsewhere matrix products are faster."""
+SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
+"""Sparse rows stay sparse with at most this share of entries that are not 0 (with this many
+experts; fewer ask for a smaller share), and at least this many entries times experts in all:
+elsewhere matrix products were faster, on one core and with 5 to 30 experts."""
 
 
 class Rows(NamedTuple):
@@ -219,7 +220,8 @@ def batch_for_sampling(data: Rows, expert: ExpertLikelihood, n_experts: int) -> 
     if not sp.issparse(rows) or jax.default_backend() != "cpu" or not has_sparse_form(expert):
         return dense_batch(data)
     size = rows.shape[0] * rows.shape[1]
-    faster = rows.nnz <= SPARSE_SHARE * size and n_experts * size >= SPARSE_SIZE
+    share = SPARSE_SHARE * min(1.0, n_experts / SPARSE_EXPERTS)
+    faster = rows.nnz <= share * size and n_experts * size >= SPARSE_SIZE
     if not faster and 4 * size <= DENSE_LIMIT:
         return dense_batch(data)
     # Empty rows of weight 0 cost nothing, and minibatches are those of dense rows.
