@@ -84,6 +84,15 @@ def test_the_bound_at_fixed_q_does_not_fall_under_gaussian_factors(key):
     assert bound(m_step(key, q, prior)) > bound(prior) + 0.1
 
 
+def test_all_starts_count_for_the_mean_direction(key):
+    first, second = jnp.eye(P)[:2]
+    vectors = jnp.stack([first, second])[:, None]  # two starts of one component each
+    wanted = (first + second) / jnp.sqrt(2.0)
+    for q in ("diagonal", "vmf"):
+        found = m_step(key, guide(q, 3.0 * vectors), polar(1, jnp.eye(P)[3]))
+        assert float(found.directions.first @ wanted) > 0.999
+
+
 def test_a_shape_without_a_maximum_is_capped(key):
     same = jnp.ones((1, 1, P))
     found = m_step(key, guide("diagonal", same)._replace(log_scales=jnp.full_like(same, -20.0)),
@@ -135,9 +144,9 @@ def test_a_fit_learns_mean_direction_and_length(key, q):
 def test_an_interrupted_fit_takes_its_learned_priors_along(key):
     data = strong_data(np.eye(P)[1], 2.0, n=50)
     prior = polar(2, kind="II", kappa=0.5)
-    options = OPTIONS | {"learn_prior": True, "n_passes": 200, "q": "diagonal"}
+    options = OPTIONS | {"learn_prior": True, "n_passes": 800, "q": "diagonal"}
     whole = fit_vi(key, data, prior, prior, LogisticExperts(), **options)
-    for stop_after in (64, 128):  # stops just before the second and third M step
+    for stop_after in (300, 400):  # between M steps (240, 400, 560), and just before one
 
         def stop(state, trace, at=stop_after):
             if int(state.step[0]) >= at:
