@@ -137,6 +137,17 @@ def test_failed_cells_make_the_command_fail(tmp_path, monkeypatch, capsys, calls
     assert "1 cells failed" in capsys.readouterr().err
 
 
+def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WIDEANGLE_DATA", str(tmp_path / "nothing"))
+    for name in ("XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert command(monkeypatch, "reproduce", "1", "--quick", "-o", str(tmp_path / "out")) == 2
+    assert "adult9.npz (Adult-9) was not found" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert command(monkeypatch, "reproduce", "classifiers", "--data", "mnist") == 2
+    assert "data='mnist'" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_every_row_runs(tmp_path, monkeypatch, capsys):
     tables = ["classifiers", "small-data"]
