@@ -1,15 +1,26 @@
-r"""Births and deaths of features that explain nothing, so that their number keeps moving.
+r"""Births and deaths of features, so that their number keeps moving.
 
-A birth draws a vector from the prior (directions uniform), a weight :math:`\mu` from the rate of
-the process above the level s, and the rows that use it from their conditional law; a death removes
-a random active feature. With :math:`l_n = (r_n\cdot w - |w|^2/2)/\sigma^2`, K active features
-before the birth and the level s held, a birth is accepted with
+Two kinds, with the level s of the slice held. In both a weight :math:`\mu` comes from the rate of
+the process above s, and a birth with K' possible victims of the reverse death is accepted with
 
-.. math:: \log\int_s^1\!\rho + \sum_n\log(1-\mu+\mu e^{l_n}) + \Delta\log p_{\mathrm{chain}}
-          - \log(K+1) + \log\mu^*_{\mathrm{old}} - \log\mu^*_{\mathrm{new}},
+.. math:: \log\int_s^1\!\rho + F + \Delta\log p_{\mathrm{chain}}
+          - \log K' + \log\mu^*_{\mathrm{old}} - \log\mu^*_{\mathrm{new}}
 
-(for a rate with a factor :math:`(1-u)^{c+d-1}`, its log at :math:`\mu` is added), and a birth that
-no row uses is rejected.
+(for a rate with a factor :math:`(1-u)^{c+d-1}`, its log at :math:`\mu` is added).
+
+*Null*: a vector from the prior (directions uniform), and the rows that use it from their
+conditional law: a feature that explains nothing. With
+:math:`l_n = (r_n\cdot w - |w|^2/2)/\sigma^2`, :math:`F = \sum_n\log(1-\mu+\mu e^{l_n})`; a birth
+that no row uses is rejected; any active feature may die.
+
+*Single*: a random row n and a vector drawn from its law given that this row alone uses it. For
+polar features of length r, the direction from
+:math:`\mathrm{vMF}(r\,r_n/\sigma^2)`,
+
+.. math:: F = \log N + \log\mu + (N-1)\log(1-\mu) + G_D(r|r_n|/\sigma^2) - r^2/2\sigma^2;
+
+for Gaussian ones the last two terms are the ratio of the row's densities with and without a
+feature. Only features of one row may die.
 """
 
 from __future__ import annotations
@@ -26,8 +37,24 @@ from wideangle.infer.kernel import accept
 from wideangle.models.assignments import decide
 from wideangle.models.latent_features import Features, Hyper, reorder, smallest_active
 from wideangle.priors import stick_breaking as sticks
+from wideangle.sphere import vmf
 from wideangle.sphere.bessel import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
+
+
+class Seen(NamedTuple):
+    """What the moves need of the rows."""
+
+    products: Array
+    """(N, K) inner products with the features."""
+    new_products: Array
+    """(N, n) with the vectors of null births."""
+    seeds: Array
+    """(m,) numbers of the rows of single births."""
+    seed_rows: Array
+    """(m, D) these rows."""
+    energy: Array
+    """(N,) squared lengths of all rows."""
 
 
 class _Pool(NamedTuple):
@@ -38,6 +65,8 @@ class _Pool(NamedTuple):
 
     weights: Array
     components: Components
+    cosines: Array
+    """(K, K) between directions; empty where they do not matter."""
     used: Array
     """(N, K) assignments as floats."""
     counts: Array
@@ -46,37 +75,38 @@ class _Pool(NamedTuple):
     n_accepted: Array
 
 
-class _Place(NamedTuple):
-    """One feature in its slot."""
+class _Feature(NamedTuple):
+    """One feature, its slot and what goes with it."""
 
     slot: Array
     weight: Scalar
     direction: Array
     length: Scalar
+    cosines: Array
+    """(K,) with the directions of the pool, its own slot 1."""
+    column: Array
+    """(N,) rows that use it."""
+    product: Array
+    """(N,)"""
 
 
-def null_moves(
-    key: Key,
-    features: Features,
-    newborns: Components,
-    products: Array,
-    new_products: Array,
-    level: Scalar,
-    design: Design,
+def birth_moves(
+    key: Key, features: Features, newborns: Components, seen: Seen, level: Scalar, design: Design
 ) -> tuple[Features, Array]:
-    """One birth or death for each newborn; returns the number of moves accepted as well.
+    """All births and deaths of a sweep; returns the number of moves accepted as well.
 
-    ``products`` (N, K) and ``new_products`` (N, n) are the inner products of the rows with the
-    features and with the newborns.
+    ``newborns`` are vectors from the prior, first those of the null births.
     """
     hyper = features.hyper
-    used = features.assignments.astype(products.dtype)
+    used = features.assignments.astype(seen.products.dtype)
+    directions = features.components.directions
     pool = _Pool(
         features.weights,
         features.components,
+        directions @ directions.T if design.ordered else jnp.zeros((0, 0), directions.dtype),
         used,
         jnp.sum(used, axis=0),
-        products,
+        seen.products,
         features.n_live,
         jnp.zeros((), jnp.int32),
     )
@@ -84,13 +114,21 @@ def null_moves(
     def move(turn: Array, pool: _Pool) -> _Pool:
         key_kind, key_move = jax.random.split(jax.random.fold_in(key, turn))
         newborn = jax.tree.map(lambda leaf: leaf[turn], newborns)
-        return lax.cond(
-            jax.random.bernoulli(key_kind),
-            lambda: _birth(key_move, pool, newborn, new_products[:, turn], level, hyper, design),
-            lambda: _death(key_move, pool, level, hyper, design),
+        null = turn < design.n_null_moves
+        birth = jax.random.bernoulli(key_kind)
+        # Null moves come first: they need the products of every feature with all rows, and those
+        # of a feature born of a single row are known for that row alone.
+        return lax.switch(
+            jnp.where(null, 0, 2) + jnp.where(birth, 0, 1),
+            [
+                lambda: _null_birth(key_move, pool, newborn, seen, turn, level, hyper, design),
+                lambda: _null_death(key_move, pool, level, hyper, design),
+                lambda: _single_birth(key_move, pool, newborn, seen, turn, level, hyper, design),
+                lambda: _single_death(key_move, pool, seen, level, hyper, design),
+            ],
         )
 
-    pool = lax.fori_loop(0, design.n_null_moves, move, pool)
+    pool = lax.fori_loop(0, design.n_births, move, pool)
     features = features._replace(
         weights=pool.weights,
         components=pool.components,
@@ -100,116 +138,225 @@ def null_moves(
     return reorder(features, order, jnp.sum(pool.weights > 0)), pool.n_accepted
 
 
-def _birth(
+# ---------------------------------------------------------------- features that explain nothing
+
+
+def _null_birth(
     key: Key,
     pool: _Pool,
     newborn: Components,
-    product: Array,
+    seen: Seen,
+    turn: Array,
     level: Scalar,
     hyper: Hyper,
     design: Design,
 ) -> _Pool:
     key_weight, key_rows, key_accept = jax.random.split(key, 3)
     weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
-    new = _Place(pool.n_slots, weight, newborn.directions, newborn.magnitudes)
-    gain = _gain(pool, new, product, hyper)
+    product = seen.new_products[:, turn]
+    cosines = _cosines(pool, newborn.directions, pool.n_slots)
+    gain = _gain(pool, newborn.magnitudes, cosines, product, hyper)
     logit = jnp.log(weight) - jnp.log1p(-weight) + gain
     column = decide(logit, jax.random.uniform(key_rows, gain.shape, gain.dtype)).astype(gain.dtype)
-    count = jnp.sum(column)
-    # That there is a slot was made sure of when the atoms were drawn.
-    possible = (count > 0) & (pool.n_slots < pool.weights.shape[0])
-    log_ratio = _log_ratio(pool, new, gain, level, hyper, design)
-    accepted, _ = accept(key_accept, jnp.where(possible, log_ratio, -jnp.inf))
-    return _put(pool, new, column, count, product, accepted)
+    new = _Feature(pool.n_slots, weight, *newborn, cosines, column, product)
+    n_victims = jnp.sum(pool.counts > 0) + 1
+    log_ratio = _log_ratio(pool, new, _null_fit(weight, gain), n_victims, level, hyper, design)
+    log_ratio = jnp.where(jnp.any(column > 0), log_ratio, -jnp.inf)
+    return _born(key_accept, pool, new, log_ratio)
 
 
-def _death(key: Key, pool: _Pool, level: Scalar, hyper: Hyper, design: Design) -> _Pool:
+def _null_death(key: Key, pool: _Pool, level: Scalar, hyper: Hyper, design: Design) -> _Pool:
     key_pick, key_accept = jax.random.split(key)
     active = pool.counts > 0
-    pick = jax.random.randint(key_pick, (), 0, jnp.maximum(jnp.sum(active), 1))
-    k = jnp.argmax(active & (jnp.cumsum(active) - 1 == pick))
-    directions, lengths = pool.components
-    old = _Place(k, pool.weights[k], directions[k], lengths[k])
-    column, product = pool.used[:, k], pool.products[:, k]
-    empty = _Place(k, jnp.zeros_like(old.weight), old.direction * 0, old.length * 0)
-    nobody = jnp.array(True)
-    without = _put(pool, empty, column * 0, 0.0, product, nobody)
-    gain = _gain(without, old, product, hyper)
-    log_ratio = -_log_ratio(without, old, gain, level, hyper, design)
-    accepted, _ = accept(key_accept, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
-    kept = jnp.where(accepted, 0.0, column)
-    return _put(
-        pool,
-        _Place(k, *(jnp.where(accepted, e, o) for e, o in zip(empty[1:], old[1:], strict=True))),
-        kept,
-        jnp.where(accepted, 0.0, pool.counts[k]),
-        product,
-        accepted,
-        always=True,
-    )
+    old, without = _take_out(key_pick, pool, active)
+    gain = _gain(without, old.length, old.cosines, old.product, hyper)
+    fit = _null_fit(old.weight, gain)
+    log_ratio = -_log_ratio(without, old, fit, jnp.sum(active), level, hyper, design)
+    return _dies(key_accept, without, old, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
 
 
-def _put(
-    pool: _Pool,
-    place: _Place,
-    column: Array,
-    count: Array | float,
-    product: Array,
-    accepted: Array,
-    always: bool = False,
-) -> _Pool:
-    """Write one feature into its slot if the move is accepted (or ``always``)."""
-    slot = jnp.where(accepted | always, place.slot, pool.weights.shape[0])  # beyond: dropped
-    directions, lengths = pool.components
-    return _Pool(
-        pool.weights.at[slot].set(place.weight, mode="drop"),
-        Components(
-            directions.at[slot].set(place.direction, mode="drop"),
-            lengths.at[slot].set(place.length, mode="drop"),
-        ),
-        pool.used.at[:, slot].set(column, mode="drop"),
-        pool.counts.at[slot].set(count, mode="drop"),
-        pool.products.at[:, slot].set(product, mode="drop"),
-        jnp.where(accepted & (place.slot == pool.n_slots), pool.n_slots + 1, pool.n_slots),
-        pool.n_accepted + accepted,
-    )
+def _null_fit(weight: Scalar, gain: Array) -> Scalar:
+    return jnp.sum(jnp.logaddexp(jnp.log1p(-weight), jnp.log(weight) + gain))
 
 
-def _gain(pool: _Pool, new: _Place, product: Array, hyper: Hyper) -> Array:
+def _gain(pool: _Pool, length: Scalar, cosines: Array, product: Array, hyper: Hyper) -> Array:
     """Log-likelihood that each row gains from a feature that is not in the pool."""
+    overlap = pool.components.magnitudes * cosines * length
+    return (product - pool.used @ overlap - 0.5 * length**2) / hyper.noise
+
+
+# ---------------------------------------------------------------- features of a single row
+
+
+def _single_birth(
+    key: Key,
+    pool: _Pool,
+    newborn: Components,
+    seen: Seen,
+    turn: Array,
+    level: Scalar,
+    hyper: Hyper,
+    design: Design,
+) -> _Pool:
+    key_weight, key_vector, key_accept = jax.random.split(key, 3)
+    weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
+    row, x = seen.seeds[turn - design.n_null_moves], seen.seed_rows[turn - design.n_null_moves]
+    rest = x - (pool.used[row] * pool.components.magnitudes) @ pool.components.directions
+    vector = _given_row(key_vector, rest, newborn, hyper, design)
+    here = jnp.arange(len(seen.energy)) == row
+    new = _Feature(
+        pool.n_slots,
+        weight,
+        *vector,
+        _cosines(pool, vector.directions, pool.n_slots),
+        here.astype(x.dtype),
+        jnp.where(here, (x @ vector.directions) * vector.magnitudes, 0.0),
+    )
+    fit = _single_fit(
+        weight, vector.magnitudes, rest @ rest, len(seen.energy), x.size, hyper, design
+    )
+    n_victims = jnp.sum(pool.counts == 1) + 1
+    log_ratio = _log_ratio(pool, new, fit, n_victims, level, hyper, design)
+    return _born(key_accept, pool, new, log_ratio)
+
+
+def _given_row(
+    key: Key, rest: Array, newborn: Components, hyper: Hyper, design: Design
+) -> Components:
+    """A vector given that one row uses it, from one of the prior (its length, or its noise)."""
+    if design.features == "gaussian":
+        shrink = 1 / (1 + hyper.noise * hyper.rate)
+        draw = shrink * rest + jnp.sqrt(1 - shrink) * newborn.vectors
+        return Components.from_vectors(draw)
+    natural = newborn.magnitudes / hyper.noise * rest
+    return Components(vmf.sample(key, natural).astype(rest.dtype), newborn.magnitudes)
+
+
+def _single_fit(
+    weight: Scalar,
+    length: Scalar,
+    square: Scalar,
+    n_rows: int,
+    dim: int,
+    hyper: Hyper,
+    design: Design,
+) -> Scalar:
+    """The F of a single birth; ``square`` is the squared length of what is left of the row."""
+    choice = jnp.log(n_rows) + jnp.log(weight) + (n_rows - 1) * jnp.log1p(-weight)
+    if design.features == "gaussian":
+        shrink = 1 / (1 + hyper.noise * hyper.rate)
+        return choice + 0.5 * dim * jnp.log1p(-shrink) + 0.5 * shrink * square / hyper.noise
+    pull = log_mean_exp(length * jnp.sqrt(jnp.maximum(square, 0.0)) / hyper.noise, dim)
+    return choice + pull - 0.5 * length**2 / hyper.noise
+
+
+def _single_death(
+    key: Key, pool: _Pool, seen: Seen, level: Scalar, hyper: Hyper, design: Design
+) -> _Pool:
+    key_pick, key_accept = jax.random.split(key)
+    single = pool.counts == 1
+    old, without = _take_out(key_pick, pool, single)
+    row = jnp.argmax(old.column)
+    lengths = without.used[row] * without.components.magnitudes
+    mean = lengths @ without.components.directions
+    # |x - mean|^2 without x: the products with its own features are known of every row.
+    square = seen.energy[row] - 2 * without.used[row] @ without.products[row] + mean @ mean
+    fit = _single_fit(old.weight, old.length, square, len(seen.energy), mean.size, hyper, design)
+    log_ratio = -_log_ratio(without, old, fit, jnp.sum(single), level, hyper, design)
+    return _dies(key_accept, without, old, jnp.where(jnp.any(single), log_ratio, -jnp.inf))
+
+
+# ---------------------------------------------------------------- shared
+
+
+def _cosines(pool: _Pool, direction: Array, slot: Array) -> Array:
+    return (pool.components.directions @ direction).at[slot].set(1.0, mode="drop")
+
+
+def _take_out(key: Key, pool: _Pool, candidates: Array) -> tuple[_Feature, _Pool]:
+    """A random candidate, and the pool without it."""
+    pick = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(candidates), 1))
+    k = jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == pick))
     directions, lengths = pool.components
-    overlap = lengths * (directions @ new.direction) * new.length
-    return (product - pool.used @ overlap - 0.5 * new.length**2) / hyper.noise
+    old = _Feature(
+        k,
+        pool.weights[k],
+        directions[k],
+        lengths[k],
+        directions @ directions[k],
+        pool.used[:, k],
+        pool.products[:, k],
+    )
+    nothing = jax.tree.map(jnp.zeros_like, old)._replace(slot=k, product=old.product)
+    return old, _put(pool, nothing)
+
+
+def _born(key: Key, pool: _Pool, new: _Feature, log_ratio: Scalar) -> _Pool:
+    # That there is a slot was made sure of when the atoms were drawn.
+    room = pool.weights.shape[0]
+    accepted, _ = accept(key, jnp.where(new.slot < room, log_ratio, -jnp.inf))
+    slot = jnp.where(accepted, new.slot, room)  # beyond the end: not written
+    return _put(pool, new._replace(slot=slot))._replace(
+        n_slots=pool.n_slots + accepted, n_accepted=pool.n_accepted + accepted
+    )
+
+
+def _dies(key: Key, without: _Pool, old: _Feature, log_ratio: Scalar) -> _Pool:
+    accepted, _ = accept(key, log_ratio)
+    slot = jnp.where(accepted, without.weights.shape[0], old.slot)
+    return _put(without, old._replace(slot=slot))._replace(n_accepted=without.n_accepted + accepted)
+
+
+def _put(pool: _Pool, one: _Feature) -> _Pool:
+    """Write a feature into its slot; a slot beyond the end is not written."""
+    directions, lengths = pool.components
+    slot = one.slot
+    cosines = pool.cosines
+    if cosines.size:
+        cosines = cosines.at[slot].set(one.cosines, mode="drop")
+        cosines = cosines.at[:, slot].set(one.cosines, mode="drop")
+    return pool._replace(
+        weights=pool.weights.at[slot].set(one.weight, mode="drop"),
+        components=Components(
+            directions.at[slot].set(one.direction, mode="drop"),
+            lengths.at[slot].set(one.length, mode="drop"),
+        ),
+        cosines=cosines,
+        used=pool.used.at[:, slot].set(one.column, mode="drop"),
+        counts=pool.counts.at[slot].set(jnp.sum(one.column), mode="drop"),
+        products=pool.products.at[:, slot].set(one.product, mode="drop"),
+    )
 
 
 def _log_ratio(
-    without: _Pool, new: _Place, gain: Array, level: Scalar, hyper: Hyper, design: Design
+    without: _Pool,
+    new: _Feature,
+    fit: Scalar,
+    n_victims: Array,
+    level: Scalar,
+    hyper: Hyper,
+    design: Design,
 ) -> Scalar:
     """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
-    active = without.counts > 0
     rate = sticks.log_total_rate(hyper.buffet, level) + sticks.log_tilt(hyper.buffet, new.weight)
-    fit = jnp.sum(jnp.logaddexp(jnp.log1p(-new.weight), jnp.log(new.weight) + gain))
-    bound = smallest_active(without.weights, active)
+    bound = smallest_active(without.weights, without.counts > 0)
     bounds = jnp.log(bound) - jnp.log(jnp.minimum(bound, new.weight))
     chain = _change_of_chain(without, new, hyper) if design.ordered else 0.0
-    return rate + fit + chain - jnp.log(jnp.sum(active) + 1.0) + bounds
+    return rate + fit + chain - jnp.log(1.0 * n_victims) + bounds
 
 
-def _change_of_chain(without: _Pool, new: _Place, hyper: Hyper) -> Scalar:
+def _change_of_chain(without: _Pool, new: _Feature, hyper: Hyper) -> Scalar:
     """What one more direction adds to the log density of all, against uniform directions."""
-    directions = without.components.directions
-    weights = jnp.append(without.weights, new.weight)
-    stacked = jnp.concatenate([directions, new.direction[None]])
-    cosines = stacked @ stacked.T
-    live = weights > 0
+    slot = new.slot
+    cosines = without.cosines.at[slot].set(new.cosines, mode="drop")
+    cosines = cosines.at[:, slot].set(new.cosines, mode="drop")
 
     def pull(weights: Array) -> Scalar:
         order = jnp.argsort(-weights, stable=True)
         return jnp.sum(chain_pull(cosines[order][:, order], weights[order] > 0))
 
-    change = pull(weights) - pull(weights.at[-1].set(0.0))
+    more = without.weights.at[slot].set(new.weight, mode="drop")
     # The first direction of all has no mean direction, and no normaliser.
-    normaliser = jnp.where(
-        jnp.sum(live) > 1, log_mean_exp(hyper.concentration, directions.shape[1]), 0.0
-    )
-    return hyper.concentration * change - normaliser
+    normaliser = log_mean_exp(hyper.concentration, new.direction.shape[0])
+    normaliser = jnp.where(jnp.any(without.weights > 0), normaliser, 0.0)
+    return hyper.concentration * (pull(more) - pull(without.weights)) - normaliser

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from wideangle.estimators import lfm_sweep
+from wideangle.estimators.lfm_births import Seen
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_vectors import Steps
 from wideangle.infer import adapt
@@ -24,7 +25,7 @@ from wideangle.types import Array, Components, Key
 
 TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
-ROOMS = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+ROOMS = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 """Sizes of the arrays: few, because each is a compilation."""
 
 
@@ -80,7 +81,7 @@ class Plan(NamedTuple):
 
 def room_for(n_features: int) -> int:
     """Smallest size of the arrays that leaves space for some more features."""
-    wanted = n_features + max(24, n_features // 6)
+    wanted = n_features + max(32, n_features // 6)
     for room in ROOMS:
         if room >= wanted:
             return room
@@ -219,20 +220,20 @@ def _sweep(
         if not bool(begun.slice.overflow):
             break
         features = with_room(features, room_for(features.room))
-    begun, products, new_products = _assign(begun, rows, n_threads)
-    features, n_null = _finish_assignments(keys, begun, products, new_products, design)
+    begun, seen = _assign(begun, rows, design, n_threads)
+    features, n_moved = _finish_assignments(keys, begun, seen, design)
     stats = summarise_on_host(features, rows)
-    return _finish(keys, features, stats, design, steps, n_null)
+    return _finish(keys, features, stats, design, steps, n_moved)
 
 
 def _assign(
-    begun: lfm_sweep.Begun, rows: FeatureRows, n_threads: int
-) -> tuple[lfm_sweep.Begun, Array, Array]:
+    begun: lfm_sweep.Begun, rows: FeatureRows, design: Design, n_threads: int
+) -> tuple[lfm_sweep.Begun, Seen]:
     """Products of the rows with the features and newborns in one pass, and new assignments."""
     features = begun.features
     n_live, room = int(features.n_live), features.room
     vectors = np.asarray(begun.vectors)[:n_live]
-    newborns = np.asarray(begun.newborns.vectors)
+    newborns = np.asarray(begun.newborns.vectors)[: design.n_null_moves]
     found = rows.products(np.concatenate([vectors, newborns]))
     assignments = sweep_rows(
         begun.noise,
@@ -247,7 +248,14 @@ def _assign(
     products = np.zeros((rows.n_rows, room), vectors.dtype)
     products[:, :n_live] = found[:, :n_live]
     new = found[:, n_live:].astype(vectors.dtype)
-    return begun._replace(features=features._replace(assignments=assignments)), products, new
+    seen = Seen(
+        products,
+        new,
+        begun.seeds,
+        rows.dense_block(np.asarray(begun.seeds)).astype(vectors.dtype),
+        rows.row_energy().astype(vectors.dtype),
+    )
+    return begun._replace(features=features._replace(assignments=assignments)), seen
 
 
 def summarise_on_host(features: Features, rows: FeatureRows) -> FeatureStats:
@@ -291,9 +299,9 @@ def _begin(
 
 @partial(jax.jit, static_argnames="design")
 def _finish_assignments(
-    keys: lfm_sweep.Keys, begun: lfm_sweep.Begun, products: Array, new: Array, design: Design
+    keys: lfm_sweep.Keys, begun: lfm_sweep.Begun, seen: Seen, design: Design
 ) -> tuple[Features, Array]:
-    return lfm_sweep.finish_assignments(keys, begun, products, new, design)
+    return lfm_sweep.finish_assignments(keys, begun, seen, design)
 
 
 @partial(jax.jit, static_argnames="design")
@@ -303,9 +311,9 @@ def _finish(
     stats: FeatureStats,
     design: Design,
     steps: Steps,
-    n_null: Array,
+    n_moved: Array,
 ) -> tuple[Features, lfm_sweep.Account]:
-    return lfm_sweep.finish(keys, features, stats, design, steps, n_null)
+    return lfm_sweep.finish(keys, features, stats, design, steps, n_moved)
 
 
 def each(chains: Iterable[Chain], name: str) -> np.ndarray:

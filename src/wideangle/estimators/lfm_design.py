@@ -52,6 +52,13 @@ class Design:
     """Single features offered another place in the order, per sweep, beside all at once."""
     n_null_moves: int = 10
     """Births or deaths of features that explain nothing, per sweep."""
+    n_single_moves: int = 10
+    """Births or deaths of features of a single row, per sweep."""
+
+    @property
+    def n_births(self) -> int:
+        """Features that may be born in a sweep."""
+        return self.n_null_moves + self.n_single_moves
 
     def __post_init__(self) -> None:
         if unknown := self.learned - set(LEARNABLE):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.estimators.lfm_chain import Chain, Plan, begin_chain, run_chain
+from wideangle.estimators.lfm_chain import Chain, Plan, begin_chain, freeze, run_chain
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_start import Start, find_features
 from wideangle.estimators.lfm_store import ChainFile
@@ -70,63 +71,93 @@ def fit(
     """Search for features once per chain, then run the chains.
 
     A chain whose start is much worse than the best one begins from the best: it would only show
-    that the search can fail, which the list of objectives tells as well.
+    that the search can fail, which the list of objectives tells as well. Ctrl-C keeps the draws
+    there are; before the first one it ends the fit.
     """
     stop = threading.Event()
     files = [_file(how, i) for i in range(how.n_chains)]
     keys = jax.random.split(key, how.n_chains)
     rows = [make_rows() for _ in range(how.n_chains)]
-    chains: list[Any] = [
-        None if file is None else file.load(r) for file, r in zip(files, rows, strict=True)
-    ]
-    counts = [0] * how.n_chains
+    chains: list[Any] = [file.load() for file in files]
+    counts = [0 if chain is None else chain.n_done for chain in chains]
     n_sweeps = how.plan.n_sweeps
     with (
         ThreadPoolExecutor(how.n_jobs) as pool,
         Progress(how.n_chains * n_sweeps, how.n_chains * how.plan.n_warmup, how.progress) as bar,
+        _stopping(stop),
     ):
-        objectives = np.full(how.n_chains, np.nan)
         if any(chain is None for chain in chains):
             work = [
-                pool.submit(_search, k, r, values, how) for k, r in zip(keys, rows, strict=True)
+                pool.submit(_search, k, r, values, how, stop.is_set)
+                for k, r in zip(keys, rows, strict=True)
             ]
-            _attend(work, stop, lambda: bar.at(0))
-            if stop.is_set():
-                raise KeyboardInterrupt
+            _attend(work, stop, lambda: bar.at(sum(counts)))
             starts = [one.result() for one in work]
+            _pass_on(stop.is_set())
             objectives = np.array([start.objective for start in starts])
             chains = [
                 chain or _begin(k, starts, i, values, design, r)
                 for i, (k, chain, r) in enumerate(zip(keys, chains, rows, strict=True))
             ]
+        else:
+            objectives = files[0].objectives
 
         def run(i: int) -> Chain:
-            file = files[i]
-
             def after(chain: Chain) -> bool:
                 counts[i] = chain.n_done
-                if file is not None:
-                    file.save(chain, rows[i])
+                files[i].save(chain)
                 return stop.is_set()
 
-            if file is not None:
-                file.save(chains[i], rows[i], now=True)
+            if stop.is_set():  # before this chain had its turn
+                return chains[i]
+            files[i].objectives = objectives
+            files[i].save(chains[i], now=True)
             try:
                 return run_chain(chains[i], rows[i], design, how.plan, after=after)
             finally:
-                if file is not None:
-                    file.save(chains[i], rows[i], now=True)
+                files[i].save(chains[i], now=True)
 
         work = [pool.submit(run, i) for i in range(how.n_chains)]
         _attend(work, stop, lambda: bar.at(sum(counts)))
         chains = [one.result() for one in work]
-    if not all(chain.kept for chain in chains):
-        raise KeyboardInterrupt
-    if not stop.is_set():
-        for file in files:
-            if file is not None:
-                file.remove()
-    return Fitted(chains, objectives, stop.is_set())
+    if stop.is_set():
+        return Fitted(_worth_keeping(chains), objectives, True)
+    for file in files:
+        file.remove()
+    return Fitted(chains, objectives, False)
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Ask the work to stop when anything goes wrong here: the pool waits for it."""
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        raise
+
+
+def _pass_on(interrupted: bool) -> None:
+    """Pass Ctrl-C on as long as there is no draw that could be kept."""
+    if interrupted:
+        raise KeyboardInterrupt("stopped before the first draw")
+
+
+def _worth_keeping(chains: list[Chain]) -> list[Chain]:
+    """Chains of an interrupted fit, without those that have hardly begun.
+
+    What is compared between chains is cut to the shortest of them, so chains with less than half
+    of the draws of the longest would cost more than they bring.
+    """
+    lengths = [len(chain.trace.get("n_active", ())) for chain in chains]
+    _pass_on(max(lengths) == 0)
+    kept = [
+        chain for chain, n in zip(chains, lengths, strict=True) if n > 0 and 2 * n >= max(lengths)
+    ]
+    for chain in kept:
+        if not chain.kept:
+            chain.kept.append(freeze(chain.features))
+    return kept
 
 
 def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], None]) -> None:
@@ -143,13 +174,17 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
             stop.set()
 
 
-def _search(key: Key, rows: FeatureRows, values: Values, how: Settings) -> Start:
+def _search(
+    key: Key, rows: FeatureRows, values: Values, how: Settings, stop: Callable[[], bool]
+) -> Start | None:
+    if stop():
+        return None
     if isinstance(rows, ImputedRows):
         rows.fill_with_means()
     seed = np.asarray(jax.random.key_data(key)).astype(np.uint64)
     rng = np.random.default_rng(seed)
     return find_features(
-        rng, rows, values.noise_variance, max_features=how.max_features, hops=how.hops
+        rng, rows, values.noise_variance, max_features=how.max_features, hops=how.hops, stop=stop
     )
 
 
@@ -190,10 +225,10 @@ def first_guess(start: Start, values: Values, design: Design, rows: FeatureRows)
     return Hyper(buffet, *map(number, (max(noise, 1e-8), values.concentration, rate)))
 
 
-def _file(how: Settings, index: int) -> ChainFile | None:
-    if how.checkpoint is None:
-        return None
-    return ChainFile(how.checkpoint / f"chain-{index}.safetensors", how.fingerprint)
+def _file(how: Settings, index: int) -> ChainFile:
+    folder = how.checkpoint
+    path = None if folder is None else folder / f"chain-{index}.safetensors"
+    return ChainFile(path, how.fingerprint)
 
 
 def n_workers(n_jobs: int | None, n_chains: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,6 @@ import numpy as np
 
 from wideangle.estimators.lfm_chain import Chain, State
 from wideangle.infer.adapt import DualAveraging
-from wideangle.models.imputed_rows import ImputedRows
 from wideangle.models.latent_features import Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.storage import StorageError, load_bundle, save_bundle
@@ -69,20 +67,26 @@ class ChainFile:
     ----------
     path
         The file; written beside and moved into place, so that it always holds a whole chain.
+        None saves nothing.
     fingerprint
         A hash of data and settings; the file of another fit is refused.
     every_seconds
         Least time between two saves.
     """
 
-    def __init__(self, path: Path, fingerprint: str, every_seconds: float = 30.0) -> None:
+    def __init__(self, path: Path | None, fingerprint: str, every_seconds: float = 30.0) -> None:
         self.path, self.fingerprint, self.every_seconds = path, fingerprint, every_seconds
         self._due = -np.inf
+        self.objectives = np.empty(0)
+        """What the searches before the chains reached; saved with the chain."""
 
-    def save(self, chain: Chain, rows: Any, *, now: bool = False) -> None:
-        """Write the chain if it is time."""
+    def save(self, chain: Chain, *, now: bool = False) -> None:
+        """Write the chain if it is time.
+
+        Missing entries of the rows are no part of it: a sweep begins by drawing them anew.
+        """
         began = time.monotonic()
-        if not now and began < self._due:
+        if self.path is None or (not now and began < self._due):
             return
         f = chain.features
         arrays = {
@@ -92,12 +96,11 @@ class ChainFile:
             "assignments_now": f.assignments,
             "hyper_now": np.array(jax.tree.leaves(f.hyper)),
             "key": jax.random.key_data(chain.key),
+            "objectives": self.objectives,
             **{f"tuning_{name}": np.array(one) for name, one in chain.tuning.items()},
             **{f"trace_{name}": np.array(values) for name, values in chain.trace.items()},
             **{f"kept_{name}": array for name, array in pack_states(chain.kept).items()},
         }
-        if isinstance(rows, ImputedRows):
-            arrays["missing"] = rows.missing
         meta = {
             "fingerprint": self.fingerprint,
             "n_live": int(f.n_live),
@@ -108,9 +111,9 @@ class ChainFile:
         done = time.monotonic()
         self._due = done + max(self.every_seconds, PATIENCE * (done - began))
 
-    def load(self, rows: Any) -> Chain | None:
+    def load(self) -> Chain | None:
         """The chain as it was saved, or None if there is no file."""
-        if not self.path.exists():
+        if self.path is None or not self.path.exists():
             return None
         arrays, meta = load_bundle(self.path, KIND)
         if meta["fingerprint"] != self.fingerprint:
@@ -128,8 +131,7 @@ class ChainFile:
             jnp.asarray(meta["n_live"], jnp.int32),
             hyper,
         )
-        if isinstance(rows, ImputedRows):
-            rows.fill(arrays["missing"])
+        self.objectives = arrays["objectives"]
         return Chain(
             jax.random.wrap_key_data(arrays["key"], impl="threefry2x32"),
             features,
@@ -141,6 +143,8 @@ class ChainFile:
 
     def remove(self) -> None:
         """Delete the file, and the folder if that leaves it empty."""
+        if self.path is None:
+            return
         self.path.unlink(missing_ok=True)
         if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
             self.path.parent.rmdir()

@@ -24,7 +24,7 @@ from wideangle.estimators.lfm_atoms import (
     redraw_atoms,
     without_tail,
 )
-from wideangle.estimators.lfm_births import null_moves
+from wideangle.estimators.lfm_births import Seen, birth_moves
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_hyper import redraw_hyper
 from wideangle.estimators.lfm_vectors import Moved, Steps, move_vectors
@@ -45,6 +45,7 @@ class Keys(NamedTuple):
 
     atoms: Key
     newborns: Key
+    seeds: Key
     assignments: Key
     births: Key
     vectors: Key
@@ -56,6 +57,8 @@ class Begun(NamedTuple):
 
     features: Features
     newborns: Components
+    seeds: Array
+    """Rows of which single features may be born."""
     noise: Noise
     vectors: Array
     """(K, D) the features."""
@@ -68,7 +71,7 @@ class Account(NamedTuple):
     """What one sweep has to say about itself."""
 
     moved: Moved
-    n_null: Array
+    n_moved: Array
     """Births and deaths accepted."""
     n_active: Array
     log_lik: Scalar
@@ -87,10 +90,12 @@ def begin(keys: Keys, features: Features, design: Design) -> Begun:
     """Weights, slice level, inactive features, and all randomness of the assignments."""
     features, state, lengths = redraw_atoms(keys.atoms, features, design)
     vectors = features.components.vectors
-    n_new = design.n_null_moves
+    n_new = design.n_births
+    n_rows = features.assignments.shape[0]
     return Begun(
         features,
         make_components(keys.newborns, features.hyper, n_new, lengths[:n_new], features, design),
+        jax.random.randint(keys.seeds, (design.n_single_moves,), 0, n_rows),
         draw_noise(keys.assignments, features.room, vectors.dtype),
         vectors,
         vectors @ vectors.T,
@@ -99,21 +104,15 @@ def begin(keys: Keys, features: Features, design: Design) -> Begun:
 
 
 def finish_assignments(
-    keys: Keys, begun: Begun, products: Array, new_products: Array, design: Design
+    keys: Keys, begun: Begun, seen: Seen, design: Design
 ) -> tuple[Features, Array]:
     """Births and deaths; then inactive features that are not part of the state are dropped."""
-    features, n_null = null_moves(
-        keys.births,
-        begun.features,
-        begun.newborns,
-        products,
-        new_products,
-        begun.slice.level,
-        design,
+    features, n_moved = birth_moves(
+        keys.births, begun.features, begun.newborns, seen, begun.slice.level, design
     )
     counts = jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
     drop = without_tail if design.ordered else only_active
-    return drop(features, counts), n_null
+    return drop(features, counts), n_moved
 
 
 def finish(
@@ -122,7 +121,7 @@ def finish(
     stats: FeatureStats,
     design: Design,
     steps: Steps,
-    n_null: Array,
+    n_moved: Array,
 ) -> tuple[Features, Account]:
     """Features and hyperparameters, through the statistics alone."""
     features, moved = move_vectors(keys.vectors, features, stats, design, steps)
@@ -131,7 +130,7 @@ def finish(
     fit = log_lik(vectors, stats, features.hyper.noise)
     account = Account(
         moved,
-        n_null,
+        n_moved,
         jnp.sum(stats.counts > 0),
         fit,
         fit + log_prior(features, stats, design),
@@ -170,7 +169,10 @@ def sweep_on_device(
     keys = split(key)
     begun = begin(keys, features, design)
     products = rows @ begun.vectors.T
-    new_products = rows @ begun.newborns.vectors.T
+    newborns = begun.newborns.vectors[: design.n_null_moves]
+    seen = Seen(
+        products, rows @ newborns.T, begun.seeds, rows[begun.seeds], jnp.sum(rows**2, axis=1)
+    )
     assignments = sweep_columns(
         begun.noise,
         begun.features.assignments,
@@ -181,7 +183,7 @@ def sweep_on_device(
         begun.features.hyper.noise,
     )
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
-    moved_features, n_null = finish_assignments(keys, begun, products, new_products, design)
+    moved_features, n_moved = finish_assignments(keys, begun, seen, design)
     stats = summarise(moved_features.assignments, rows)
-    end, account = finish(keys, moved_features, stats, design, steps, n_null)
+    end, account = finish(keys, moved_features, stats, design, steps, n_moved)
     return end, account, begun.slice.overflow

@@ -22,6 +22,8 @@ class ImputedRows(FeatureRows):
     def __init__(self, matrix: Any, offset: Any = None) -> None:
         complete: Any = sparse.csr_matrix(matrix, copy=True) if sparse.issparse(matrix) else matrix
         is_sparse = sparse.issparse(complete)
+        if is_sparse:
+            complete.sum_duplicates()  # now, or the places of the gaps would move
         entries = complete.data if is_sparse else np.asarray(complete)
         gaps = np.isnan(entries)
         if is_sparse:
@@ -33,7 +35,6 @@ class ImputedRows(FeatureRows):
             self._where = self._at = np.nonzero(gaps)
             complete = np.where(gaps, 0.0, entries).astype(entries.dtype)
         super().__init__(complete, offset)
-        self._seen = super().row_energy().sum()
 
     @property
     def n_missing(self) -> int:
@@ -53,9 +54,19 @@ class ImputedRows(FeatureRows):
     def fill_with_means(self) -> None:
         """A first guess: the mean of what is there of each column."""
         _, columns = self._where
+        self.fill(np.zeros(len(columns)))
         count = self.n_rows - np.bincount(columns, minlength=self.dim)
         total = np.asarray(self._rows.sum(axis=0, dtype=np.float64)).ravel()
         self.fill((total / np.maximum(count, 1))[columns])
+
+    def n_gaps_of(self, assignments: np.ndarray) -> np.ndarray:
+        """How many of the rows that have feature k miss column d, (K, D)."""
+        rows, columns = self._where
+        gaps = sparse.csr_matrix(
+            (np.ones(len(rows)), (rows, columns)), shape=(self.n_rows, self.dim)
+        )
+        used = sparse.csr_matrix(np.asarray(assignments), dtype=np.float64)
+        return np.asarray((used.T @ gaps).toarray())
 
     def impute(
         self,
