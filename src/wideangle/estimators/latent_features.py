@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -19,6 +20,8 @@ from wideangle.estimators import lfm_fit, lfm_posterior, lfm_prepare, lfm_saving
 from wideangle.estimators.describe import as_html, as_text
 from wideangle.estimators.lfm_components import sample_rows
 from wideangle.estimators.lfm_describe import facts
+from wideangle.models.feature_rows import FeatureRows
+from wideangle.models.imputed_rows import ImputedRows
 from wideangle.posterior import Draws
 from wideangle.sphere.diversity import Diversity, diversity
 
@@ -105,7 +108,8 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     posterior_ : Draws
         Kept states, raw: every feature of every draw, padded with zeros.
     trace_ : Draws
-        Numbers of every draw that do not depend on the numbering of features.
+        Numbers of every draw that do not depend on the numbering of features; log densities are
+        those of rows divided by ``units_.scale``.
     diagnostics_ : Summary
         R-hat and effective sample size of them.
     start_objectives_ : array (n_chains,)
@@ -217,6 +221,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self._seed = int(seed)
         key = jax.random.key(seed, impl="threefry2x32")
         design, values = lfm_prepare.design_of(self, X.shape[1], self.units_)
+        rows = lfm_prepare.make_rows(matrix, offset)
         how = lfm_fit.Settings(
             lfm_fit.Plan(self.n_warmup, self.n_draws, self.n_kept),
             self.n_chains,
@@ -227,17 +232,21 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             lfm_prepare.fingerprint_of(self, matrix, offset, seed),
             self.progress,
         )
-        fitted = lfm_fit.fit(
-            key, lambda: lfm_prepare.make_rows(matrix, offset), design, values, how
-        )
+
+        def make_rows() -> FeatureRows:
+            """Chains share rows, but not what stands in missing entries."""
+            shared = not isinstance(rows, ImputedRows)
+            return rows if shared else lfm_prepare.make_rows(matrix, offset)
+
+        fitted = lfm_fit.fit(key, make_rows, design, values, how)
         self.interrupted_ = fitted.interrupted
         self.start_objectives_ = fitted.objectives
         self.chains_ = lfm_posterior.gather(fitted.chains)
-        self._keep(lfm_prepare.make_rows(matrix, offset))
+        self._keep(rows)
         return self
 
     def _check(self, X: Any, reset: bool) -> Any:
-        return validate_data(
+        X = validate_data(
             self,
             X,
             accept_sparse="csr",
@@ -245,6 +254,10 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             ensure_all_finite="allow-nan",
             reset=reset,
         )
+        if sparse.issparse(X) and not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        return X
 
     def _check_settings(self, X: Any) -> None:
         if self.prior == "mutual-angular" and self.process == "pitman-yor":
@@ -281,8 +294,8 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.presence_, self.prevalence_ = found.presence, found.prevalence
 
     def _summarise(self) -> None:
-        self.posterior_ = lfm_posterior.as_draws(self.chains_, self.units_)
-        self.trace_ = Draws(lfm_posterior.trace(self.chains_, self.units_))
+        gaussian = self.prior == "gaussian"
+        self.trace_ = Draws(lfm_posterior.trace(self.chains_, self.units_, gaussian=gaussian))
         self.diagnostics_ = self.trace_.summary()
         values = self.trace_.values
         self.noise_scale_ = float(np.mean(values["noise_scale"]))
@@ -303,7 +316,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Rows from activations of the components, (N, D)."""
         check_is_fitted(self)
-        activations = np.asarray(X, np.float64)
+        activations = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float64)
         if activations.shape[1:] != (self.n_components_,):
             expected = f"(n, {self.n_components_})"
             raise ValueError(f"X: must have shape {expected}, got {activations.shape}.")
@@ -344,6 +357,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
+        mask = mask if sparse.issparse(mask) else np.asarray(mask, bool)
         if mask.shape != X.shape:
             raise ValueError(f"mask: must have the shape of X, {X.shape}, got {mask.shape}.")
         matrix, offset = self.units_.apply(X)
@@ -362,6 +376,17 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             [sample_rows(draws[i], int(np.sum(turns == i)), rng) for i in range(len(draws))]
         )
         return rng.permutation(rows) * self.units_.scale + self.units_.shift
+
+    @property
+    def posterior_(self) -> Draws:
+        """Kept states, raw, padded with zeros and in units of the data; made when asked for."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("posterior_: call fit first")
+        return lfm_posterior.as_draws(self.chains_, self.units_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether a fit has come to its end."""
+        return hasattr(self, "diagnostics_")
 
     @property
     def diversity_(self) -> Diversity:
@@ -393,7 +418,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return bundle
 
     def _facts_html(self) -> str:
-        return as_html(facts(self)) if hasattr(self, "posterior_") else ""
+        return as_html(facts(self)) if self.__sklearn_is_fitted__() else ""
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

@@ -92,7 +92,7 @@ def fit(
                 for k, r in zip(keys, rows, strict=True)
             ]
             _attend(work, stop, lambda: bar.at(sum(counts)))
-            starts = [one.result() for one in work]
+            starts: list[Any] = [one.result() for one in work]
             _pass_on(stop.is_set())
             objectives = np.array([start.objective for start in starts])
             chains = [

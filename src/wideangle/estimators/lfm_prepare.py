@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ from wideangle.storage import fingerprint
 PAPER_NOISE = 0.25
 """Noise variance of the paper's rule, for data of unit variance."""
 MAX_CONCENTRATION = 1e6
+BLOCK_ENTRIES = 2**20
+"""Entries looked at together."""
 
 
 class Units(NamedTuple):
@@ -43,29 +46,64 @@ def learn_units(X: Any, *, centre: bool) -> Units:
 
     One scale for all columns keeps the noise the same in all of them, as the model has it.
     """
-    n_rows, dim = X.shape
-    if sparse.issparse(X):
-        seen = ~np.isnan(X.data)
-        largest = np.max(np.abs(X.data[seen]), initial=0.0) or 1.0
-        counts = n_rows - np.bincount(X.indices[~seen], minlength=dim)
-        data = np.where(seen, X.data, 0.0) / largest
-        sums = np.bincount(X.indices, weights=data, minlength=dim)
-        square = float(np.sum(data**2))
-    else:
-        seen = ~np.isnan(X)
-        largest = np.max(np.abs(X[seen]), initial=0.0) or 1.0
-        counts = seen.sum(axis=0)
-        data = np.where(seen, X, 0.0) / largest  # so that no square overflows
-        sums, square = data.sum(axis=0), float(np.sum(data**2))
-    total = max(int(counts.sum()), 1)
+    dim = X.shape[1]
+    largest = _largest(X)
+    counts, sums = np.zeros(dim), np.zeros(dim)
+    for block in _blocks(X):
+        counts += block.counts
+        sums += block.column_sums(block.values / largest)  # divided: no square overflows
+    total = max(counts.sum(), 1.0)
     means = sums / np.maximum(counts, 1)
-    middle = np.sum(counts * means**2) if centre else float(sums.sum()) ** 2 / total
-    variance = max(square - middle, 0.0) / total
-    scale = np.sqrt(variance) if variance > 1e-20 * max(square / total, 1e-300) else 0.0
+    middles = means if centre else np.full(dim, sums.sum() / total)
+    energy = around = 0.0
+    for block in _blocks(X):
+        scaled = block.values / largest
+        energy += np.sum(scaled**2)
+        # Around the middle, not as a difference of squares, which would lose every digit.
+        stored = np.sum((scaled - middles[block.columns]) ** 2)
+        around += stored + np.sum(block.n_zeros * middles**2)
+    scale = np.sqrt(around / total) if around > 1e-20 * energy else 0.0
     if scale == 0.0:  # all entries are the same: any unit will do
-        scale = np.sqrt(square / total) or 1.0
-    shift = means * largest if centre else np.zeros(dim)
-    return Units(shift, float(scale * largest))
+        scale = np.sqrt(energy / total) or 1.0
+    return Units(means * largest if centre else np.zeros(dim), float(scale * largest))
+
+
+class _Block(NamedTuple):
+    """Stored entries of some rows that are not missing, by column."""
+
+    values: np.ndarray
+    columns: np.ndarray
+    counts: np.ndarray
+    """(D,) entries that are not missing, stored or not."""
+
+    @property
+    def n_zeros(self) -> np.ndarray:
+        """(D,) entries that are zero because they are not stored."""
+        return self.counts - np.bincount(self.columns, minlength=len(self.counts))
+
+    def column_sums(self, values: np.ndarray) -> np.ndarray:
+        """Sums of values at the places of the entries, (D,)."""
+        return np.bincount(self.columns, weights=values, minlength=len(self.counts))
+
+
+def _blocks(X: Any) -> Iterator[_Block]:
+    """The entries in float64, some rows at a time."""
+    n_rows, dim = X.shape
+    size = max(1, BLOCK_ENTRIES // dim)
+    for first in range(0, n_rows, size):
+        part = X[first : first + size]
+        if sparse.issparse(part):
+            values, columns = part.data, part.indices
+        else:
+            values, columns = np.ravel(part), np.tile(np.arange(dim), len(part))
+        seen = ~np.isnan(values)
+        counts = part.shape[0] - np.bincount(columns[~seen], minlength=dim)
+        yield _Block(values[seen].astype(np.float64), columns[seen], counts)
+
+
+def _largest(X: Any) -> float:
+    """Largest absolute entry, 1 where there is none."""
+    return max((np.max(np.abs(b.values), initial=0.0) for b in _blocks(X)), default=0.0) or 1.0
 
 
 def make_rows(matrix: Any, offset: np.ndarray | None) -> FeatureRows:
@@ -78,9 +116,8 @@ def make_rows(matrix: Any, offset: np.ndarray | None) -> FeatureRows:
 def n_seen(X: Any) -> np.ndarray:
     """Entries of each row that are not missing."""
     if sparse.issparse(X):
-        missing = np.add.reduceat(np.append(np.isnan(X.data), False), X.indptr[:-1])
-        missing[np.diff(X.indptr) == 0] = 0
-        return X.shape[1] - missing
+        missing = np.concatenate([[0], np.cumsum(np.isnan(X.data))])[X.indptr]
+        return X.shape[1] - np.diff(missing)
     return (~np.isnan(X)).sum(axis=1)
 
 

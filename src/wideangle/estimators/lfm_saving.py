@@ -20,7 +20,7 @@ KIND = "latent-feature-model"
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; see :meth:`LatentFeatureModel.save`."""
-    if not hasattr(model, "posterior_"):
+    if not hasattr(model, "matched_"):
         raise NotFittedError("save() needs a fitted model: call fit first.")
     matched = model.matched_._asdict()
     n_disputed = matched.pop("n_disputed")
@@ -74,6 +74,29 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     states = unpack_states(part("kept_"))
     model.chains_ = Gathered(states, arrays["chains"], part("trace_"))
     model.matched_ = Matched(**part("matched_"), n_disputed=int(meta["n_disputed"]))
+    _check_sizes(model)
     model._name_components()
     model._summarise()
     return model
+
+
+def _check_sizes(model: Any) -> None:
+    """Refuse arrays that do not belong together, before anything is made of them."""
+    states, found = model.chains_.states, model.matched_
+    sizes = [len(state.weights) for state in states]
+    n_components = len(found.components)
+    right = (
+        len(states) > 0
+        and model.chains_.chains.shape == (len(states),)
+        and model.units_.shift.shape == (model.n_features_in_,)
+        and found.components.shape == (n_components, model.n_features_in_)
+        and found.index.shape == (len(states), n_components)
+        and bool(np.all(found.index < np.array(sizes)[:, None]))
+        and all(
+            state.vectors.shape == (n, model.n_features_in_)
+            for state, n in zip(states, sizes, strict=True)
+        )
+        and all(len(state.bits) == model.n_rows_ for state in states)
+    )
+    if not right:
+        raise ValueError("the sizes of its arrays do not fit together")

@@ -3,7 +3,8 @@ r"""New rows under posterior draws of the latent feature model: scores, activati
 Every function takes a list of :class:`~wideangle.models.held_out_rows.FeatureDraw` and rows in the
 units of the draws; a caller that centred or scaled the training rows does the same here, and shifts
 log densities by the logarithm of the scale. Rows come in chunks, so memory does not grow with N,
-and every row has its own random numbers, so neither chunks nor threads change a result.
+and neither chunks nor threads change a result. Activations and means of a row do not depend on the
+rows around it either; scores, whose errors should cancel, have random numbers of their own by row.
 
 Features that no training row has are left out: a new row would have :math:`\alpha / (N + 1)` of
 them on average, with N training rows.
@@ -115,7 +116,7 @@ def activation(
             found = np.flatnonzero(index[s] >= 0)
             if len(found):
                 fields = chunk.fields(draw)
-                means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup, chunk.first)
+                means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup)
                 part[:, found] += means[:, index[s, found]]
     return total / np.maximum((index >= 0).sum(axis=0), 1)
 
@@ -136,7 +137,7 @@ def expected_rows(
         part = result[chunk.first : chunk.first + chunk.rows.n_rows]
         for s, draw in enumerate(draws):
             fields = chunk.fields(draw)
-            means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup, chunk.first)
+            means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup)
             part += means @ np.asarray(draw.features, np.float64) / len(draws)
     return result
 
@@ -209,13 +210,11 @@ def _entries(means, states, columns, noise, spans, where, truth, mean, log_densi
                 log_density[i] = high + np.log1p(np.exp(low - high))
 
 
-def _activation(
-    fields: RowFields, seed: int, n_sweeps: int, n_warmup: int, first: int
-) -> np.ndarray:
+def _activation(fields: RowFields, seed: int, n_sweeps: int, n_warmup: int) -> np.ndarray:
     """p(z = 1 | x), exactly where that is cheap."""
     if len(fields.log_odds) <= CHEAP:
         return enumerate_rows(fields)[1]
-    return gibbs_rows(fields, seed, n_sweeps, n_warmup, first)[0]
+    return gibbs_rows(fields, seed, n_sweeps, n_warmup, shared=True)[0]
 
 
 def _most_features(draws: Sequence[FeatureDraw]) -> int:

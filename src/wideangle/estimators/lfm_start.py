@@ -8,6 +8,7 @@ then rethinks groups of features, and keeps what a penalised likelihood likes be
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,7 @@ def find_features(
     births: int | None = None,
     schedule: Schedule | None = None,
     launch_rows: int = 1000,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Start:
     r"""Search for binary features: :math:`x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I)`.
 
@@ -88,6 +90,8 @@ def find_features(
         Temperatures of the anneal.
     launch_rows : int
         Rows among which a new feature is looked for.
+    stop : callable, optional
+        Asked between hops; when it says yes, what there is is returned.
     """
     scale = math.sqrt(rows.energy / max(rows.n_rows * rows.dim, 1))
     if scale == 0 or max_features == 0:
@@ -107,7 +111,7 @@ def find_features(
     tried = [_search(rng, problem, noise, effort, schedule, learn_noise=learn) for noise in noises]
     best = max(tried, key=lambda found: found.objective)
     best = _tighten(rng, problem, best, reading, effort, schedule, learn_noise=learn)
-    best, history = _hops(rng, problem, best, effort, schedule, hops, learn_noise=learn)
+    best, history = _hops(rng, problem, best, effort, schedule, hops, stop, learn_noise=learn)
     in_units = rows.n_rows * rows.dim * math.log(scale)
     return Start(
         best.features * scale,
@@ -146,6 +150,7 @@ def _hops(
     effort: Effort,
     schedule: Schedule,
     n_hops: int | None,
+    stop: Callable[[], bool],
     *,
     learn_noise: bool,
 ) -> tuple[Found, list[float]]:
@@ -155,6 +160,8 @@ def _hops(
     for i in range(FEW_HOPS if n_hops is None else n_hops):
         n_features = len(best.features)
         if n_hops is None and n_features > FEW and (failures >= MANY_FAILURES or i >= MANY_HOPS):
+            break
+        if stop():
             break
         if n_features == 0 or (n_features <= FEW and rng.random() < FRESH):
             cap = int(rng.integers(max(1, n_features // 2), n_features + 3))

@@ -18,6 +18,8 @@ from wideangle.storage import StorageError, load_bundle, save_bundle
 from wideangle.types import Components
 
 KIND = "latent-feature-chain"
+EVERY = 30.0
+"""Least seconds between two saves."""
 PATIENCE = 20.0
 """Times the duration of a save that must pass before the next."""
 
@@ -70,12 +72,10 @@ class ChainFile:
         None saves nothing.
     fingerprint
         A hash of data and settings; the file of another fit is refused.
-    every_seconds
-        Least time between two saves.
     """
 
-    def __init__(self, path: Path | None, fingerprint: str, every_seconds: float = 30.0) -> None:
-        self.path, self.fingerprint, self.every_seconds = path, fingerprint, every_seconds
+    def __init__(self, path: Path | None, fingerprint: str) -> None:
+        self.path, self.fingerprint = path, fingerprint
         self._due = -np.inf
         self.objectives = np.empty(0)
         """What the searches before the chains reached; saved with the chain."""
@@ -109,7 +109,7 @@ class ChainFile:
         os.makedirs(self.path.parent, exist_ok=True)
         save_bundle(self.path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
         done = time.monotonic()
-        self._due = done + max(self.every_seconds, PATIENCE * (done - began))
+        self._due = done + max(EVERY, PATIENCE * (done - began))
 
     def load(self) -> Chain | None:
         """The chain as it was saved, or None if there is no file."""
@@ -118,8 +118,9 @@ class ChainFile:
         arrays, meta = load_bundle(self.path, KIND)
         if meta["fingerprint"] != self.fingerprint:
             raise StorageError(
-                f"{self.path} belongs to a fit with other data or settings: name another "
-                "checkpoint folder, or remove this one."
+                f"{self.path} belongs to a fit with other data, settings or seed "
+                "(random_state=None is another seed each time): name another checkpoint folder, "
+                "or remove this one."
             )
         hyper = jax.tree.map(jnp.asarray, as_hyper(arrays["hyper_now"]))
         features = Features(

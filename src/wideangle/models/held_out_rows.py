@@ -12,8 +12,8 @@ with log odds :math:`o_k = \log \mu_k / (1 - \mu_k)`, fields
 :math:`G = W W^\top`. Entries that are missing leave the sums behind v and G, so a row with missing
 entries has its own fields and couplings and nothing else changes. The row itself is never needed.
 
-Rows are independent and each has its own stream of random numbers, so that results do not depend
-on the number of threads.
+Rows are independent. Each has its own stream of random numbers, or all have the same one; either
+way results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -116,7 +116,13 @@ def row_fields(
 
 
 def gibbs_rows(
-    rows: RowFields, seed: Any, n_sweeps: int = 20, n_warmup: int = 10, first_row: int = 0
+    rows: RowFields,
+    seed: Any,
+    n_sweeps: int = 20,
+    n_warmup: int = 10,
+    first_row: int = 0,
+    *,
+    shared: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Estimate :math:`p(z_k = 1 \mid x)` by Gibbs sweeps over pairs of features, then over each.
 
@@ -133,6 +139,9 @@ def gibbs_rows(
         Sweeps that count, and sweeps before them.
     first_row
         Number of the first row, for rows that come in chunks.
+    shared
+        Use the same random numbers for every row. What is found for a row then does not depend on
+        the rows around it, as is expected of a transformer; errors of different rows go together.
 
     Returns
     -------
@@ -145,7 +154,18 @@ def gibbs_rows(
     states = np.empty((n_rows, n_sweeps, n_features), np.uint8)
 
     def kernel(first: int, last: int) -> None:
-        _gibbs(*rows[:5], np.uint64(seed), first_row, n_warmup, activation, states, first, last)
+        stride = 0 if shared else 1
+        _gibbs(
+            *rows[:5],
+            np.uint64(seed),
+            first_row * stride,
+            stride,
+            n_warmup,
+            activation,
+            states,
+            first,
+            last,
+        )
 
     over_rows(kernel, n_rows, n_rows * n_features * (n_sweeps + n_warmup))
     return activation / n_sweeps, states
@@ -160,6 +180,7 @@ def _gibbs(
     partners,
     seed,
     first_row,
+    stride,
     n_warmup,
     activation,
     states,
@@ -171,7 +192,7 @@ def _gibbs(
     unused = np.zeros(n_features)
     for n in range(first, last):
         coupling = couplings[pattern[n]]
-        state = stream(seed, first_row + n)
+        state = stream(seed, first_row + stride * n)
         state, _ = start_from_prior(z, local, fields[n], coupling, log_odds, state)
         scale = prior_spread(fields[n], coupling, log_odds)
         for step in range(n_warmup + states.shape[1]):

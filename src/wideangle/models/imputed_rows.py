@@ -76,11 +76,19 @@ class ImputedRows(FeatureRows):
         variance: float,
     ) -> None:
         """Draw the missing entries given everything else."""
+        mean = self._expected(assignments, vectors)
+        self.fill(mean + np.sqrt(variance) * rng.standard_normal(len(mean)))
+
+    def fill_with_expected(self, assignments: np.ndarray, vectors: np.ndarray) -> None:
+        """Put the mean of their law into the missing entries."""
+        self.fill(self._expected(assignments, vectors))
+
+    def _expected(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         rows, columns = self._where
         mean = _entries_of_product(assignments, np.ascontiguousarray(vectors.T), rows, columns)
         if self._offset is not None:
             mean += self._offset[columns]
-        self.fill(mean + np.sqrt(variance) * rng.standard_normal(len(mean)))
+        return mean
 
     def _entries(self) -> np.ndarray:
         return self._rows.data if self.is_sparse else self._rows
