@@ -100,7 +100,8 @@ def reproduce(
     tables: Annotated[
         list[str],
         typer.Argument(
-            help="Suites (`classifiers`, `small-data`) or numbers of the paper's tables (1 to 5)."
+            help="Suites (`classifiers`, `small-data`, `features`) or numbers of the paper's "
+            "tables (1 to 5)."
         ),
     ],
     data: Annotated[
@@ -124,7 +125,7 @@ def reproduce(
         bool,
         typer.Option("--quick/--full", help="A few rows, short chains: shows that it runs."),
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes for the baselines.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes for baselines and features.")] = 1,
     budget_seconds: Annotated[
         float | None, typer.Option(min=0, help="Begin no cell after this time.")
     ] = None,
@@ -139,7 +140,7 @@ def reproduce(
         bool | None, typer.Option(help="Choose settings on a part of the training rows.")
     ] = None,
 ) -> None:
-    """Run the paper's tables of classifiers on real data, with baselines and controls.
+    """Run the paper's tables on real data, with baselines and controls.
 
     With `--quick` and no `--data` generated rows are used, so no file is needed.
 
@@ -148,6 +149,7 @@ def reproduce(
     """
     from wideangle.bench.machine import describe
     from wideangle.paper.cells import FULL, QUICK
+    from wideangle.paper.feature_methods import LENGTH
     from wideangle.paper.reproduce import FOLDER, SUITES, Choice
     from wideangle.paper.reproduce import reproduce as run
 
@@ -159,11 +161,14 @@ def reproduce(
         "max_rows": max_rows,
         "tune": tune,
     }
-    effort = (QUICK if quick else FULL)._replace(
+    only_features = set(tables) == {"features"}
+    usual = LENGTH if only_features else FULL
+    made = "block_images" if only_features else "experts"
+    effort = (QUICK if quick else usual)._replace(
         **{name: value for name, value in changes.items() if value is not None}
     )
     choice = Choice(
-        data=tuple(data or (("experts",) if quick and set(tables) <= {*SUITES} else ())),
+        data=tuple(data or ((made,) if quick and set(tables) <= {*SUITES} else ())),
         methods=tuple(method or ()),
         experts=tuple(experts or ((5,) if quick else ())),
         sizes=tuple(size or ((200,) if quick else ())),

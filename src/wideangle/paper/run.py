@@ -1,7 +1,7 @@
 """Running cells: each once, the rest another time, records as they come.
 
-Baselines need no accelerator and run in processes of their own beside the main one, where the
-mixtures run one after the other, so that JAX compiles once for each shape.
+Baselines and latent features need no accelerator and run in processes of their own beside the main
+one, where the mixtures run one after the other, so that JAX compiles once for each shape.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 from wideangle.paper.baselines import BASELINES
 from wideangle.paper.cells import Cell
+from wideangle.paper.feature_methods import SUITE as FEATURES
+from wideangle.paper.features import headline as feature_headline
 from wideangle.paper.records import Record, find, keep
 from wideangle.paper.suites import EXECUTE
 
@@ -75,7 +77,7 @@ def run(
     where
         Machine, versions and commit, written into every record.
     jobs
-        Processes for the baselines; 1 runs them here, before the others.
+        Processes for the baselines and the latent features; 1 runs them here.
     budget
         Seconds after which no cell is begun; a cell that runs in this process is finished.
     """
@@ -88,7 +90,7 @@ def run(
         else:
             report.there_before.append(record)
     say(f"{len(report.there_before)} cells are there, {len(todo)} to run, records in {folder}")
-    apart = [cell for cell in todo if cell.method in BASELINES and jobs > 1]
+    apart = [cell for cell in todo if jobs > 1 and _without_accelerator(cell)]
     here = [cell for cell in todo if cell not in apart]
     with _Workers(apart, folder, where, jobs, report, say) as workers:
         for place, cell in enumerate(here):
@@ -113,6 +115,10 @@ def run_one(cell: Cell, folder: Path, where: Mapping[str, Any]) -> Record:
     return keep(folder, cell, outcome, {**where, "device": device(cell)})
 
 
+def _without_accelerator(cell: Cell) -> bool:
+    return cell.method in BASELINES or cell.suite == FEATURES
+
+
 def device(cell: Cell) -> str:
     """What did the arithmetic; baselines do not touch JAX, and must not wake it up."""
     if cell.method in BASELINES:
@@ -131,17 +137,19 @@ def _settle(report: Report, cell: Cell, work: Callable[[], Record], say: Say) ->
         say(f"{cell.label}: failed: {type(error).__name__}: {error}")
         return
     report.finished.append(record)
-    metrics, seconds = record.metrics, sum(record.data["seconds"].values())
-    used = record.diagnostics.get("n_used")
-    say(
-        f"{cell.label}: accuracy {metrics['accuracy']:.2f} %, log-loss {metrics['log_loss']:.4f}"
-        + (f", {used:.1f} experts used" if used is not None else "")
-        + f", {seconds:.0f} s"
-    )
+    seconds = sum(record.data["seconds"].values())
+    tell = feature_headline if cell.suite == FEATURES else _headline
+    say(f"{cell.label}: {tell(record)}, {seconds:.0f} s")
+
+
+def _headline(record: Record) -> str:
+    metrics, used = record.metrics, record.diagnostics.get("n_used")
+    text = f"accuracy {metrics['accuracy']:.2f} %, log-loss {metrics['log_loss']:.4f}"
+    return text + (f", {used:.1f} experts used" if used is not None else "")
 
 
 class _Workers:
-    """Processes for the baselines; whatever still runs at the end is stopped."""
+    """Processes beside the main one; whatever still runs at the end is stopped."""
 
     def __init__(
         self,
@@ -161,7 +169,12 @@ class _Workers:
             from joblib.externals.loky import ProcessPoolExecutor
 
             # One thread each, and never the accelerator, whose memory is the main process's.
-            alone = {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+            alone = {
+                "OMP_NUM_THREADS": "1",
+                "NUMBA_NUM_THREADS": "1",
+                "JAX_PLATFORMS": "cpu",
+                "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+            }
             self.pool = ProcessPoolExecutor(min(self.jobs, len(self.cells)), env=alone)
             self.futures = {self.pool.submit(self.work, cell): cell for cell in self.cells}
         return self

@@ -10,9 +10,10 @@ from typing import Any
 
 from wideangle.checks import check_choice
 from wideangle.datasets.loaders import RCV1_SAMPLES
-from wideangle.paper import classifiers
+from wideangle.paper import classifiers, features
 from wideangle.paper.baselines import BASELINES
 from wideangle.paper.cells import FULL, Cell, Effort
+from wideangle.paper.feature_methods import feature_cells
 from wideangle.paper.methods import ROWS
 from wideangle.paper.records import Outcome
 
@@ -90,10 +91,14 @@ def small_data_cells(choice: Choice) -> list[Cell]:
 SUITES: dict[str, Callable[[Choice], list[Cell]]] = {
     "classifiers": classifier_cells,
     "small-data": small_data_cells,
+    "features": lambda choice: feature_cells(
+        choice.data, choice.methods, choice.seeds, choice.effort
+    ),
 }
 EXECUTE: dict[str, Callable[[Cell, Path], Outcome]] = {
     "classifiers": classifiers.execute,
     "small-data": classifiers.execute,
+    "features": features.execute,
 }
 
 BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")

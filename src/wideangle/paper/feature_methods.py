@@ -1,0 +1,81 @@
+"""The rows of the paper's tables of latent features, the controls we add, and their cells.
+
+The paper compares a Gaussian prior on the Indian buffet and on its Pitman-Yor extension with the
+mutual-angular prior. The last differs from the first in two ways: features are pushed apart, and
+their lengths follow a Gamma law. The controls separate the two: ``polar`` has the lengths and no
+repulsion, the ``IMA-cosine`` rows have a repulsion that is as strong in many dimensions as in few.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from wideangle.checks import check_choice
+from wideangle.estimators.latent_features import LatentFeatureModel
+from wideangle.paper.cells import Cell, Effort
+
+SUITE = "features"
+LENGTH = Effort(n_warmup=30, n_draws=30, n_chains=2)
+"""Default of this suite: a sweep is dear and chains begin from features found by a search."""
+
+PAPER: dict[str, dict[str, Any]] = {
+    "IBP-LFM": {"prior": "gaussian"},
+    "PYP-LFM": {"prior": "gaussian", "process": "pitman-yor"},
+    "IMA-LFM": {"prior": "mutual-angular", "concentration": 1.0},
+}
+CONTROLS: dict[str, dict[str, Any]] = {
+    "polar": {"prior": "vmf"},
+    "IMA-cosine-0.05": {"prior": "mutual-angular", "cosine": 0.05},
+    "IMA-cosine-0.1": {"prior": "mutual-angular", "cosine": 0.1},
+    "IMA-cosine-0.2": {"prior": "mutual-angular", "cosine": 0.2},
+}
+FEATURE_ROWS: dict[str, dict[str, Any]] = {**PAPER, **CONTROLS}
+UNREPULSED = "polar"
+"""What every repulsed row is without its angles."""
+REPULSED = ("IMA-LFM", "IMA-cosine-0.05", "IMA-cosine-0.1", "IMA-cosine-0.2")
+
+PROTOCOL: dict[str, Any] = {"centre": True, "noise_scale": "paper", "alpha": 2.0}
+"""As in the paper: columns centred, noise fixed by the spread of the data, alpha 2."""
+MAX_FEATURES, FEW_FEATURES = 100, 12
+"""Most features that the search before the chains looks for: on all rows, and on a few of them."""
+FEATURE_DATA = (
+    "eeg", "yale", "piano", "reuters", "ar", "scenes15", "caltech101", "tdt", "news20",
+    "block_images",
+)  # fmt: skip
+"""Cheap ones first."""
+
+
+def feature_cells(
+    data: tuple[str, ...], methods: tuple[str, ...], seeds: tuple[int, ...], effort: Effort
+) -> list[Cell]:
+    """Every row on every data set; a seed decides the split and the chains."""
+    for method in methods:
+        check_choice("method", method, FEATURE_ROWS)
+    most = MAX_FEATURES if effort.max_rows is None else FEW_FEATURES
+    groups = product(data or FEATURE_DATA, seeds or (0,), methods or tuple(FEATURE_ROWS))
+    return [
+        Cell(
+            SUITE,
+            name,
+            method,
+            seed=seed,
+            effort=effort,
+            settings={**PROTOCOL, **FEATURE_ROWS[method], "max_features": most},
+        )
+        for name, seed, method in groups
+    ]
+
+
+def feature_model(cell: Cell, n_jobs: int) -> LatentFeatureModel:
+    """The estimator of a cell."""
+    effort = cell.effort
+    return LatentFeatureModel(
+        **cell.settings,
+        n_warmup=effort.n_warmup,
+        n_draws=effort.n_draws,
+        n_chains=effort.n_chains,
+        n_jobs=n_jobs,
+        progress=False,
+        random_state=cell.seed,
+    )
