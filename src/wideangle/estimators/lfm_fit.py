@@ -166,11 +166,10 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
     while pending:
         try:
             done, pending = wait(pending, POLL, FIRST_COMPLETED)
+            if any(one.exception() is not None for one in done):
+                stop.set()
             show()
         except KeyboardInterrupt:
-            stop.set()
-            continue
-        if any(one.exception() is not None for one in done):
             stop.set()
 
 
