@@ -2,8 +2,8 @@
 
 The rule: a fifth of the training rows is set aside; the settings of a row are searched one after
 the other over the grid below at K = 10 by log-loss on that fifth, by the row's own inference with
-shorter chains; the winner is used at every K. A diverse row takes over what was chosen for the row that
-differs from it by the diversity alone, and searches its own strength. Test rows take no part.
+shorter chains; the winner is used at every K. A diverse row takes over what was chosen for the row
+that differs from it by the diversity alone, and searches its own strength. Test rows take no part.
 """
 
 from __future__ import annotations

@@ -27,15 +27,16 @@ docs/results.md`; every number and every judgement below is computed from them. 
 classifiers small-data` makes the records: accuracy, log-loss and calibration on the same split for
 all rows.
 
-How to read it. Numbers in square brackets are those that the paper prints. The prior scale of a
-row (for variational rows the temperature before it), and then the strength of its repulsion or
+How to read it. Numbers in square brackets are those that the paper prints. The prior scale of a row
+(for variational rows the temperature before it), and then the strength of its repulsion or
 regulariser, are chosen by log-loss on a fifth of the training rows at K = 10; a diverse row has
-scale and temperature of the row without the diversity. Settings of the baselines are chosen by 5-fold cross-validation on the training rows. Test rows take no part. A
-number with "(R-hat 1.05)" or "(ESS 40)" comes from chains whose
-predictions have not converged by the usual limits (1.01, and 100 per chain). Differences are paired
-over the same test rows, negative means that the first is better, and "better" or "worse" is said
-beyond two standard errors. BMEM-V and BMEM-V-VI are our controls: learned lengths and independent
-directions, which is the mutual-angular prior without its angles. Log-loss is in nats."""
+scale and temperature of the row without the diversity. Settings of the baselines are chosen by
+5-fold cross-validation on the training rows. Test rows take no part. A number with "(R-hat 1.05)"
+or "(ESS 40)" comes from chains whose predictions have not converged by the usual limits (1.01, and
+100 per chain). Differences are paired over the same test rows, negative means that the first is
+better, and "better" or "worse" is said beyond two standard errors. BMEM-V and BMEM-V-VI are our
+controls: learned lengths and independent directions, which is the mutual-angular prior without its
+angles. Log-loss is in nats."""
 
 SMALL = """
 ## Where diversity helps: little data
