@@ -36,7 +36,13 @@ or "(ESS 40)" comes from chains whose predictions have not converged by the usua
 100 per chain). Differences are paired over the same test rows, negative means that the first is
 better, and "better" or "worse" is said beyond two standard errors. BMEM-V and BMEM-V-VI are our
 controls: learned lengths and independent directions, which is the mutual-angular prior without its
-angles. Log-loss is in nats."""
+angles. Log-loss is in nats.
+
+Two cautions. The grids of the polar rows were widened (scale, temperature) after variational rows
+were seen to be poor on Building, on its test rows as well as on the validation part: within a grid
+test rows take no part, in the choice of these grids they did. And errors of paired differences are
+over test rows; with one seed they do not hold the spread between fits, so a clear difference in the
+fourth digit may be another one with another seed."""
 
 SMALL = """
 ## Where diversity helps: little data
