@@ -67,8 +67,11 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         standard deviation of all entries.
     magnitude_shape : float
         Shape of the Gamma law of the lengths of features.
-    magnitude_rate : float or "learn"
-        Its rate, in units of the data; for Gaussian features the precision of an entry.
+    magnitude_rate : float, "auto" or "learn"
+        Its rate, in units of the data; for Gaussian features the precision of an entry. ``"auto"``
+        takes what fits the features that the search found. ``"learn"`` makes it part of the
+        posterior, where it and the number of short features that explain nothing hold each other
+        up, so that chains need to be longer.
     centre : bool
         Subtract column means, as the paper does. Off by default: centring turns features that are
         on or off into signed ones. Sparse rows stay sparse.
@@ -143,7 +146,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         "cosine": [Interval(Real, 0, 1, closed="left")],
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
         "magnitude_shape": [Interval(Real, 0, None, closed="neither")],
-        "magnitude_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN})],
+        "magnitude_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto", LEARN})],
         "centre": ["boolean"],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "n_draws": [Interval(Integral, 1, None, closed="left")],
@@ -171,10 +174,10 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         cosine: float = 0.1,
         noise_scale: Any = LEARN,
         magnitude_shape: float = 2.0,
-        magnitude_rate: Any = LEARN,
+        magnitude_rate: Any = "auto",
         centre: bool = False,
         n_warmup: int = 100,
-        n_draws: int = 200,
+        n_draws: int = 400,
         n_chains: int = 4,
         n_kept: int = 25,
         max_features: int = 200,

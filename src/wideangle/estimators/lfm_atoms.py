@@ -1,10 +1,10 @@
 r"""Weights of the features and the inactive features above the slice: the sampler's first part.
 
-A sweep draws a level :math:`s \sim U(0, \mu^*)` below the weight of the last active feature and
-instantiates every inactive feature above it; nothing below s can become active in this sweep. For
-exchangeable features (Gaussian, or directions that do not repel) inactive features are thrown away
-and drawn afresh; where directions repel, the inactive ones between active ones are part of the
-state, and only those after the last active one are.
+A sweep draws a level :math:`s \sim U(0, \min(\mu^*, 1/N))` below the weight of the last active
+feature and instantiates every inactive feature above it; nothing below s can become active in this
+sweep. For exchangeable features (Gaussian, or directions that do not repel) inactive features are
+thrown away and drawn afresh; where directions repel, the inactive ones between active ones are part
+of the state, and only those after the last active one are.
 
 Differs from the paper: the slice sampler as printed is wrong in four ways (``docs/paper-map.md``).
 New sticks come from thinning a Poisson process, not from adaptive rejection of a density that is
@@ -25,7 +25,13 @@ from jax import lax
 
 from wideangle.estimators.lfm_design import Design
 from wideangle.infer.kernel import accept, choose
-from wideangle.models.latent_features import Features, Hyper, reorder, smallest_active
+from wideangle.models.latent_features import (
+    Features,
+    Hyper,
+    level_bound,
+    reorder,
+    smallest_active,
+)
 from wideangle.priors import stick_breaking as sticks
 from wideangle.sphere import vmf
 from wideangle.sphere.bessel import log_mean_exp
@@ -91,7 +97,7 @@ def _exchangeable(
     counts = counts_of(features)
     weights = sticks.draw_active(key_weights, features.hyper.buffet, counts, n_rows)
     weights = jnp.where(counts > 0, weights.astype(features.weights.dtype), 0.0)
-    level = _draw_level(key_level, weights, counts > 0)
+    level = _draw_level(key_level, weights, counts > 0, n_rows)
     top = jnp.ones_like(level)
     atoms = sticks.draw_inactive(
         key_atoms, features.hyper.buffet, n_rows, level, top, _candidates(features)
@@ -144,7 +150,8 @@ def _ordered(
     features = without_tail(features, counts_of(features))
     features = move_sticks(key_sticks, features)
     bound = smallest_active(features.weights, counts_of(features) > 0)
-    level = _draw_level(key_level, features.weights, counts_of(features) > 0)
+    n_rows = features.assignments.shape[0]
+    level = _draw_level(key_level, features.weights, counts_of(features) > 0, n_rows)
     # First the inactive features between active ones, then those below the last, which are new.
     turns = (
         jax.random.split(key_renew, 2),
@@ -316,7 +323,7 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
 
     An active atom carries :math:`\alpha B(m, N-m+1)\,\mathrm{Beta}(\mu; m, N-m+1)`, so weights
     drawn from that Beta cost nothing; the chain of directions in the new order and the density of
-    the level, :math:`1/\mu^*`, decide. First all of them at once, which is accepted where the
+    the level, one over its bound, decide. First all of them at once, which is accepted where the
     repulsion is weak, then single ones.
     """
     directions = features.components.directions
@@ -334,9 +341,9 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
         weights = jnp.where(chosen, drawn.astype(now.weights.dtype), now.weights)
         order = jnp.argsort(-weights, stable=True)
         pull = jnp.sum(chain_pull(cosines[order][:, order], features.live))
-        bound = smallest_active(weights, active)
+        bound = level_bound(weights, active, n_rows)
         log_ratio = features.hyper.concentration * (pull - now.pull)
-        log_ratio += jnp.log(smallest_active(now.weights, active)) - jnp.log(bound)
+        log_ratio += jnp.log(level_bound(now.weights, active, n_rows)) - jnp.log(bound)
         accepted, _ = accept(key_accept, jnp.where(bound > level, log_ratio, -jnp.inf))
         return choose(accepted, _Ordering(weights, order, pull), now)
 
@@ -349,9 +356,9 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
 # ---------------------------------------------------------------- shared
 
 
-def _draw_level(key: Key, weights: Array, active: Array) -> Scalar:
+def _draw_level(key: Key, weights: Array, active: Array, n_rows: int) -> Scalar:
     share = jax.random.uniform(key, dtype=weights.dtype)
-    return jnp.maximum(share, jnp.finfo(weights.dtype).tiny) * smallest_active(weights, active)
+    return jnp.maximum(share, 1e-10) * level_bound(weights, active, n_rows)
 
 
 def _candidates(features: Features) -> int:
@@ -371,7 +378,8 @@ def _append(features: Features, atoms: sticks.Atoms, spare: int) -> tuple[Featur
     drawn = atoms.weights[jnp.clip(turn, 0, atoms.weights.shape[0] - 1)]
     weights = jnp.where(new, sticks.inside(drawn), features.weights)
     fits = n_live <= features.room - spare
-    return features._replace(weights=weights, n_live=jnp.minimum(n_live, features.room)), fits
+    n_live = jnp.minimum(n_live, features.room).astype(jnp.int32)
+    return features._replace(weights=weights, n_live=n_live), fits
 
 
 def _positive(weights: Array) -> Array:

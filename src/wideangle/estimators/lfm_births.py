@@ -4,9 +4,10 @@ Two kinds, with the level s of the slice held. In both a weight :math:`\mu` come
 the process above s, and a birth with K' possible victims of the reverse death is accepted with
 
 .. math:: \log\int_s^1\!\rho + F + \Delta\log p_{\mathrm{chain}}
-          - \log K' + \log\mu^*_{\mathrm{old}} - \log\mu^*_{\mathrm{new}}
+          - \log K' + \log b_{\mathrm{old}} - \log b_{\mathrm{new}}
 
-(for a rate with a factor :math:`(1-u)^{c+d-1}`, its log at :math:`\mu` is added).
+with b the bound of the level (for a rate with a factor :math:`(1-u)^{c+d-1}`, its log at
+:math:`\mu` is added).
 
 *Null*: a vector from the prior (directions uniform), and the rows that use it from their
 conditional law: a feature that explains nothing. With
@@ -35,7 +36,7 @@ from wideangle.estimators.lfm_atoms import chain_pull
 from wideangle.estimators.lfm_design import Design
 from wideangle.infer.kernel import accept
 from wideangle.models.assignments import decide
-from wideangle.models.latent_features import Features, Hyper, reorder, smallest_active
+from wideangle.models.latent_features import Features, Hyper, level_bound, reorder
 from wideangle.priors import stick_breaking as sticks
 from wideangle.sphere import vmf
 from wideangle.sphere.bessel import log_mean_exp
@@ -339,7 +340,8 @@ def _log_ratio(
 ) -> Scalar:
     """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
     rate = sticks.log_total_rate(hyper.buffet, level) + sticks.log_tilt(hyper.buffet, new.weight)
-    bound = smallest_active(without.weights, without.counts > 0)
+    n_rows = without.used.shape[0]
+    bound = level_bound(without.weights, without.counts > 0, n_rows)
     bounds = jnp.log(bound) - jnp.log(jnp.minimum(bound, new.weight))
     chain = _change_of_chain(without, new, hyper) if design.ordered else 0.0
     return rate + fit + chain - jnp.log(1.0 * n_victims) + bounds

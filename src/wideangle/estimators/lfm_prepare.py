@@ -141,7 +141,9 @@ def design_of(model: Any, dim: int, units: Units) -> tuple[Design, Values]:
     noise = value("noise", 1.0 if model.noise_scale == "paper" else model.noise_scale, None)
     if noise is not None:
         noise = PAPER_NOISE if model.noise_scale == "paper" else (noise / units.scale) ** 2
-    rate = value("rate", model.magnitude_rate, None)
+    rate = None
+    if model.magnitude_rate != "auto":
+        rate = value("rate", model.magnitude_rate, None)
     gaussian = model.prior == "gaussian"
     if rate is not None:
         rate *= units.scale**2 if gaussian else units.scale

@@ -190,11 +190,12 @@ def _tail(
     """Columns from ``last`` on: nothing later is active, so the rows are coupled."""
     n_rows = used.shape[0]
     n_live = log_odds.shape[0]
-    bound = 1.0
+    ceiling = 1.0 / n_rows
+    bound = ceiling
     for k in range(last):
         for n in range(n_rows):
             if used[n, k]:
-                bound = weights[k]
+                bound = min(weights[k], ceiling)
                 break
     logit = np.empty(n_rows)
     log_unused = np.empty(n_rows)
@@ -209,9 +210,10 @@ def _tail(
             total -= max(logit[n], 0.0) + math.log1p(math.exp(-abs(logit[n])))
             log_unused[n] = total
         column = np.zeros(n_rows, np.uint8)
-        if not _none(total, bound, weights[k], any_row[k]):
+        with_it = min(weights[k], ceiling)
+        if not _none(total, bound, with_it, any_row[k]):
             _given_any(keys[:, k], logit, log_unused, first_row[k], column)
-            bound = weights[k]
+            bound = with_it
         for n in range(n_rows):
             change = np.int64(column[n]) - np.int64(used[n, k])
             if change != 0:
@@ -221,12 +223,12 @@ def _tail(
 
 
 @numba.njit(cache=True, nogil=True)
-def _none(log_none, bound, weight, uniform):
+def _none(log_none, without, with_it, uniform):
     """Whether no row uses a feature after which nothing is active."""
     any_probability = -math.expm1(log_none)
     if any_probability <= 0.0:
         return True
-    difference = log_none - math.log(bound) - math.log(any_probability) + math.log(weight)
+    difference = log_none - math.log(without) - math.log(any_probability) + math.log(with_it)
     return uniform < 1.0 / (1.0 + math.exp(min(-difference, 700.0)))
 
 

@@ -5,12 +5,12 @@ Given everything else, with :math:`r_n = x_n - \sum_{j\ne k} z_{nj}w_j`,
 .. math:: \mathrm{logit}_n = \log\frac{\mu_k}{1-\mu_k}
           + \frac{r_n\cdot w_k - |w_k|^2/2}{\sigma^2},
 
-and the density of the slice level, :math:`1/\mu^*` with :math:`\mu^*` the weight of the last active
-feature, couples the rows: where no later feature is active, whether *any* row uses feature k
-decides :math:`\mu^*`. So that bit is drawn first,
+and the density of the slice level, :math:`1/b(\mu^*)` with :math:`\mu^*` the weight of the last
+active feature and :math:`b(\mu) = \min(\mu, 1/N)`, couples the rows: where no later feature is
+active, whether *any* row uses feature k decides :math:`\mu^*`. So that bit is drawn first,
 
-.. math:: P(\text{none}) \propto \prod_n(1-p_n)/\mu_{L'}, \qquad
-          P(\text{any}) \propto \bigl(1 - \prod_n(1-p_n)\bigr)/\mu_k,
+.. math:: P(\text{none}) \propto \prod_n(1-p_n)/b(\mu_{L'}), \qquad
+          P(\text{any}) \propto \bigl(1 - \prod_n(1-p_n)\bigr)/b(\mu_k),
 
 (L' the last active feature among the others, :math:`\mu_0 = 1`), and, if any, the rows given that
 there is at least one. The products :math:`XW^\top` and :math:`WW^\top` are computed once per sweep.
@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from wideangle.models.latent_features import level_bound
 from wideangle.types import Array, Key, Scalar
 
 
@@ -77,6 +78,8 @@ def sweep_columns(
     weights: Array,
     n_live: Array,
     variance: Scalar,
+    *,
+    fixed_length: bool = False,
 ) -> Array:
     r"""Redraw every column in turn.
 
@@ -94,6 +97,9 @@ def sweep_columns(
         Number of columns to redraw; the ones after it stay empty.
     variance
         :math:`\sigma^2`.
+    fixed_length
+        Loop over all columns there is room for, live or not: a GPU then runs the loop without
+        asking the host after every column whether to go on.
     """
     n_rows, room = assignments.shape
     dtype = products.dtype
@@ -101,34 +107,41 @@ def sweep_columns(
     log_odds = jnp.log(weights) - jnp.log1p(-weights)
     index = jnp.arange(room)
 
-    def redraw(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        used, active = carry
+    def propose(k: Array, used: Array) -> tuple[Array, Array]:
         own = inner[k, k]
         pull = columns[k] - inner[k] @ used + own * used[k]
         logit = log_odds[k] + (pull - 0.5 * own) / variance
-        free = decide(logit, site_uniforms(noise.keys[k], n_rows, dtype))
-        last = jnp.max(jnp.where(active & (index != k), index, -1))
-        bound = jnp.where(last >= 0, weights[last], 1.0)
-        column = lax.cond(
-            last < k,
-            lambda: _coupled(logit, free, noise.any_row[k], noise.first_row[k], weights[k], bound),
-            lambda: free,
-        )
-        return used.at[k].set(column.astype(dtype)), active.at[k].set(jnp.any(column))
+        return logit, decide(logit, site_uniforms(noise.keys[k], n_rows, dtype))
 
     used = assignments.T.astype(dtype)
-    used, _ = lax.fori_loop(0, n_live, redraw, (used, jnp.any(used > 0, axis=1)))
+    last = jnp.max(jnp.where(jnp.any(used > 0, axis=1), index, 0))
+
+    def before_last(k: Array, used: Array) -> Array:
+        _, free = propose(k, used)
+        return used.at[k].set(jnp.where(k < last, free.astype(dtype), used[k]))
+
+    def from_last(k: Array, used: Array) -> Array:
+        logit, free = propose(k, used)
+        earlier = jnp.any(used > 0, axis=1) & (index < k)
+        bound = level_bound(weights, earlier, n_rows)
+        with_it = jnp.minimum(weights[k], 1.0 / n_rows)
+        column = _coupled(logit, free, noise.any_row[k], noise.first_row[k], with_it, bound)
+        return used.at[k].set(column.astype(dtype))
+
+    # While the last active column is untouched, nothing that happens before it moves the bound.
+    used = lax.fori_loop(0, room if fixed_length else last, before_last, used)
+    used = lax.fori_loop(last, n_live, from_last, used)
     return used.T.astype(jnp.uint8)
 
 
 def _coupled(
-    logit: Array, free: Array, any_row: Scalar, first_row: Scalar, weight: Scalar, bound: Scalar
+    logit: Array, free: Array, any_row: Scalar, first_row: Scalar, with_it: Scalar, without: Scalar
 ) -> Array:
     """A column after which nothing is active: first whether any row uses it, then which."""
     log_unused = jnp.cumsum(-jax.nn.softplus(logit))
     used_by_now = -jnp.expm1(log_unused)
-    log_none = log_unused[-1] - jnp.log(bound)
-    log_any = jnp.log(used_by_now[-1]) - jnp.log(weight)
+    log_none = log_unused[-1] - jnp.log(without)
+    log_any = jnp.log(used_by_now[-1]) - jnp.log(with_it)
     none = any_row < jax.nn.sigmoid(log_none - log_any)
     first = jnp.sum(used_by_now < first_row * used_by_now[-1])
     rows = jnp.arange(logit.shape[0])

@@ -97,6 +97,16 @@ def smallest_active(weights: Array, active: Array) -> Scalar:
     return jnp.min(jnp.where(active, weights, 1.0))
 
 
+def level_bound(weights: Array, active: Array, n_rows: int) -> Scalar:
+    r"""Bound of the slice level, :math:`\min(\mu^*, 1/N)`.
+
+    Any bound that is a function of :math:`\mu^*` is exact as long as the density of the level,
+    one over the bound, is paid for. With :math:`\mu^*` itself a model whose features are all common
+    could hardly gain a rare one: a level above :math:`1/N` leaves no inactive feature to start from.
+    """
+    return jnp.minimum(smallest_active(weights, active), 1.0 / n_rows)
+
+
 def reorder(features: Features, order: Array, n_live: Array) -> Features:
     """Features in another order; those from ``n_live`` on are emptied."""
     live = jnp.arange(features.room) < n_live
@@ -107,7 +117,7 @@ def reorder(features: Features, order: Array, n_live: Array) -> Features:
             jnp.where(live[:, None], directions[order], 0.0), jnp.where(live, lengths[order], 0.0)
         ),
         assignments=jnp.where(live, features.assignments[:, order], 0),
-        n_live=n_live,
+        n_live=jnp.asarray(n_live, jnp.int32),
     )
 
 
