@@ -15,6 +15,7 @@ from scipy.special import gammaln
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_sweep import sweep_on_device
 from wideangle.estimators.lfm_vectors import Steps
+from wideangle.models.device_rows import DenseRows
 from wideangle.models.latent_features import Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.types import Components
@@ -165,7 +166,7 @@ def geweke(
         def sweep(carry, turn):
             features, rows, overflow = carry
             key_sweep, key_new = jax.random.split(jax.random.fold_in(key_sweeps, turn))
-            moved, _, more = sweep_on_device(key_sweep, features, rows, design, steps)
+            moved, _, more = sweep_on_device(key_sweep, features, DenseRows(rows), design, steps)
             moved = jax.tree.map(lambda new, old: new.astype(old.dtype), moved, features)
             return (moved, draw_rows(key_new, moved), overflow | more), None
 

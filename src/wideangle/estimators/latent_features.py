@@ -92,6 +92,9 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         the nats needed to write down its rows and its vector.
     n_jobs : int, optional
         Chains run at once; all cores by default.
+    device : {"cpu", "gpu"}, optional
+        Where the sweeps run; by default on JAX's default device. Rows with missing entries stay on
+        the CPU.
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings takes
         up where they stopped, to the same bits.
@@ -157,6 +160,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         "min_presence": [Interval(Real, 0, 1, closed="right")],
         "price": [Interval(Real, 0, None, closed="left")],
         "n_jobs": [Integral, None],
+        "device": [StrOptions({"cpu", "gpu"}), None],
         "checkpoint": "no_validation",
         "progress": ["boolean", None],
         "random_state": ["random_state"],
@@ -185,6 +189,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         min_presence: float = 0.5,
         price: float = 1.0,
         n_jobs: int | None = None,
+        device: str | None = None,
         checkpoint: Any = None,
         progress: bool | None = None,
         random_state: Any = None,
@@ -209,6 +214,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.min_presence = min_presence
         self.price = price
         self.n_jobs = n_jobs
+        self.device = device
         self.checkpoint = checkpoint
         self.progress = progress
         self.random_state = random_state
@@ -223,7 +229,8 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._seed = int(seed)
         key = jax.random.key(seed, impl="threefry2x32")
-        design, values = lfm_prepare.design_of(self, X.shape[1], self.units_)
+        on_device = lfm_prepare.use_device(self.device, matrix)
+        design, values = lfm_prepare.design_of(self, X.shape[1], self.units_, on_device)
         rows = lfm_prepare.make_rows(matrix, offset)
         how = lfm_fit.Settings(
             lfm_fit.Plan(self.n_warmup, self.n_draws, self.n_kept),
@@ -234,6 +241,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             None if self.checkpoint is None else Path(self.checkpoint),
             lfm_prepare.fingerprint_of(self, matrix, offset, seed),
             self.progress,
+            on_device,
         )
 
         def make_rows() -> FeatureRows:

@@ -137,7 +137,7 @@ def run_chain(
         features, account = _sweep(chain, rows, design, index, steps, n_threads)
         chain.features = features
         if design.hamiltonian and warming:
-            chain.tuning = _learn(chain.tuning, account)
+            chain.tuning = learn_steps(chain.tuning, account)
         if not warming:
             record(chain, features, account, rows)
             if plan.keeps(index - plan.n_warmup):
@@ -164,12 +164,17 @@ def _impute(chain: Chain, rows: ImputedRows, index: int) -> None:
 
 def record(chain: Chain, features: Features, account: lfm_sweep.Account, rows: FeatureRows) -> None:
     """Add the numbers of one sweep to the trace."""
-    account, hyper = jax.device_get((account, features.hyper))
+    numbers, hyper = jax.device_get((account, features.hyper))
+    record_numbers(chain, numbers, hyper, rows.n_rows * rows.dim)
+
+
+def record_numbers(chain: Chain, account: lfm_sweep.Account, hyper: Hyper, n_entries: int) -> None:
+    """As :func:`record`, with everything on the host."""
     numbers = {
         "n_active": account.n_active,
         "log_lik": account.log_lik,
         "log_joint": account.log_joint,
-        "residual_rms": np.sqrt(account.residual / (rows.n_rows * rows.dim)),
+        "residual_rms": np.sqrt(account.residual / n_entries),
         "alpha": hyper.buffet.mass,
         "noise_variance": hyper.noise,
         "concentration": hyper.concentration,
@@ -194,7 +199,8 @@ def freeze(features: Features) -> State:
     )
 
 
-def _learn(tuning: dict[str, Any], account: lfm_sweep.Account) -> dict[str, Any]:
+def learn_steps(tuning: dict[str, Any], account: lfm_sweep.Account) -> dict[str, Any]:
+    """Step sizes after one more sweep of warm-up."""
     return {
         name: adapt.learn(one, getattr(account.moved, name).acceptance, TARGETS[name])
         for name, one in tuning.items()

@@ -17,6 +17,7 @@ import numpy as np
 
 from wideangle.estimators.lfm_chain import Chain, Plan, begin_chain, freeze, run_chain
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_device import run_chain_on_device
 from wideangle.estimators.lfm_start import Start, find_features
 from wideangle.estimators.lfm_store import ChainFile
 from wideangle.infer.progress import Progress
@@ -63,6 +64,8 @@ class Settings:
     checkpoint: Path | None
     fingerprint: str
     progress: bool | None
+    device: bool = False
+    """Run the sweeps on JAX's default device, one chain after the other."""
 
 
 def fit(
@@ -102,7 +105,16 @@ def fit(
         else:
             objectives = files[0].objectives
 
+        on_device: Any = rows[0].on_device() if how.device else None
+        turn = threading.Lock()  # a device runs one chain at a time
+
         def run(i: int) -> Chain:
+            if not how.device:
+                return run_one(i)
+            with turn:
+                return run_one(i)
+
+        def run_one(i: int) -> Chain:
             def after(chain: Chain) -> bool:
                 counts[i] = chain.n_done
                 files[i].save(chain)
@@ -113,6 +125,8 @@ def fit(
             files[i].objectives = objectives
             files[i].save(chains[i], now=True)
             try:
+                if how.device:
+                    return run_chain_on_device(chains[i], on_device, design, how.plan, after=after)
                 return run_chain(chains[i], rows[i], design, how.plan, after=after)
             finally:
                 files[i].save(chains[i], now=True)

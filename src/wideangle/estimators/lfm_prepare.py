@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
@@ -121,7 +122,16 @@ def n_seen(X: Any) -> np.ndarray:
     return (~np.isnan(X)).sum(axis=1)
 
 
-def design_of(model: Any, dim: int, units: Units) -> tuple[Design, Values]:
+def use_device(device: str | None, matrix: Any) -> bool:
+    """Whether the sweeps run as one program on a device: asked for, or JAX's default."""
+    entries = matrix.data if sparse.issparse(matrix) else matrix
+    wanted = jax.default_backend() != "cpu" if device is None else device == "gpu"
+    if device == "gpu" and jax.default_backend() == "cpu":
+        raise ValueError("device='gpu': JAX sees no GPU here; install jax[cuda12] or leave it out.")
+    return wanted and not np.isnan(entries).any()
+
+
+def design_of(model: Any, dim: int, units: Units, on_device: bool = False) -> tuple[Design, Values]:
     """The sampler's settings and values, in scaled units, from the estimator's parameters."""
     learned = set()
 
@@ -152,6 +162,7 @@ def design_of(model: Any, dim: int, units: Units) -> tuple[Design, Values]:
         ordered=concentration > 0,
         magnitude_shape=float(model.magnitude_shape),
         learned=frozenset(learned),
+        hamiltonian=on_device,
         noise=Gamma(1.0, 0.05),
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
@@ -170,7 +181,7 @@ def fingerprint_of(model: Any, matrix: Any, offset: np.ndarray | None, seed: int
     """A hash of data and settings, so that a checkpoint of another fit is refused."""
     if model.checkpoint is None:
         return ""
-    apart = ("checkpoint", "progress", "random_state", "n_jobs", "min_presence", "price")
+    apart = ("checkpoint", "progress", "random_state", "n_jobs", "min_presence", "price", "device")
     meta = {k: repr(v) for k, v in model.get_params(deep=False).items() if k not in apart}
     is_sparse = sparse.issparse(matrix)
     parts = (matrix.data, matrix.indices, matrix.indptr) if is_sparse else (matrix,)

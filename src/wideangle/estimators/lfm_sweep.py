@@ -29,12 +29,12 @@ from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_hyper import redraw_hyper
 from wideangle.estimators.lfm_vectors import Moved, Steps, move_vectors
 from wideangle.models.assignments import Noise, draw_noise, sweep_columns
+from wideangle.models.device_rows import DenseRows, SparseRows, summarise_on_device
 from wideangle.models.latent_features import (
     Features,
     FeatureStats,
     log_lik,
     residual_energy,
-    summarise,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Components, Key, Scalar
@@ -163,16 +163,18 @@ def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar
 
 
 def sweep_on_device(
-    key: Key, features: Features, rows: Array, design: Design, steps: Steps
+    key: Key,
+    features: Features,
+    rows: DenseRows | SparseRows,
+    design: Design,
+    steps: Steps,
+    *,
+    fixed_length: bool = False,
 ) -> tuple[Features, Account, Array]:
-    """One sweep with dense rows on the device; the last result says that room ran out."""
+    """One sweep with the rows on the device; the last result says that room ran out."""
     keys = split(key)
     begun = begin(keys, features, design)
-    products = rows @ begun.vectors.T
-    newborns = begun.newborns.vectors[: design.n_null_moves]
-    seen = Seen(
-        products, rows @ newborns.T, begun.seeds, rows[begun.seeds], jnp.sum(rows**2, axis=1)
-    )
+    products = rows.products(begun.vectors)
     assignments = sweep_columns(
         begun.noise,
         begun.features.assignments,
@@ -181,9 +183,14 @@ def sweep_on_device(
         begun.features.weights,
         begun.features.n_live,
         begun.features.hyper.noise,
+        fixed_length=fixed_length,
     )
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
+    newborns = begun.newborns.vectors[: design.n_null_moves]
+    seen = Seen(
+        products, rows.products(newborns), begun.seeds, rows.take(begun.seeds), rows.energy()
+    )
     moved_features, n_moved = finish_assignments(keys, begun, seen, design)
-    stats = summarise(moved_features.assignments, rows)
+    stats = summarise_on_device(moved_features.assignments, rows)
     end, account = finish(keys, moved_features, stats, design, steps, n_moved)
     return end, account, begun.slice.overflow

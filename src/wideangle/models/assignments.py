@@ -105,7 +105,7 @@ def sweep_columns(
     dtype = products.dtype
     columns = products.T
     log_odds = jnp.log(weights) - jnp.log1p(-weights)
-    index = jnp.arange(room)
+    index = jnp.arange(room, dtype=jnp.int32)
 
     def propose(k: Array, used: Array) -> tuple[Array, Array]:
         own = inner[k, k]
@@ -130,7 +130,7 @@ def sweep_columns(
 
     # While the last active column is untouched, nothing that happens before it moves the bound.
     used = lax.fori_loop(0, room if fixed_length else last, before_last, used)
-    used = lax.fori_loop(last, n_live, from_last, used)
+    used = lax.fori_loop(last, jnp.asarray(n_live, jnp.int32), from_last, used)
     return used.T.astype(jnp.uint8)
 
 

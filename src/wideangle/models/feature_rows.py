@@ -11,6 +11,8 @@ import numba
 import numpy as np
 from scipy import sparse
 
+from wideangle.models.device_rows import DenseRows, SparseRows, on_device
+
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
 THREADED_WORK = 2_000_000
@@ -137,6 +139,10 @@ class FeatureRows:
         offset = None if self._offset is None else self._offset * factor
         # The product of a float32 matrix with a NumPy scalar would be float64.
         return FeatureRows((self._rows * factor).astype(self.dtype, copy=False), offset)
+
+    def on_device(self) -> DenseRows | SparseRows:
+        """The same rows on JAX's default device."""
+        return on_device(self._rows, self._offset)
 
     def dense_block(self, rows: np.ndarray | slice) -> np.ndarray:
         """Some rows as a new dense array, offset subtracted: for small subsets only."""

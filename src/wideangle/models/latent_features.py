@@ -73,13 +73,6 @@ class FeatureStats(NamedTuple):
         return jnp.diagonal(self.gram)
 
 
-def summarise(assignments: Array, rows: Array) -> FeatureStats:
-    """Statistics of dense rows on the device."""
-    used = assignments.astype(rows.dtype)
-    size = jnp.asarray(rows.size, rows.dtype)
-    return FeatureStats(used.T @ used, used.T @ rows, jnp.sum(rows**2), size)
-
-
 def residual_energy(vectors: Array, stats: FeatureStats) -> Scalar:
     r"""Sum of squares :math:`\|X - ZW\|^2`, without touching the rows."""
     explained = 2 * jnp.sum(vectors * stats.cross) - jnp.sum(vectors * (stats.gram @ vectors))
@@ -102,7 +95,7 @@ def level_bound(weights: Array, active: Array, n_rows: int) -> Scalar:
 
     Any bound that is a function of :math:`\mu^*` is exact as long as the density of the level,
     one over the bound, is paid for. With :math:`\mu^*` itself a model whose features are all common
-    could hardly gain a rare one: a level above :math:`1/N` leaves no inactive feature to start from.
+    could hardly gain a rare one: a level above :math:`1/N` leaves no inactive feature to use.
     """
     return jnp.minimum(smallest_active(weights, active), 1.0 / n_rows)
 
