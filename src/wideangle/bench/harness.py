@@ -28,6 +28,7 @@ AREAS = {
     "priors": "wideangle.bench.priors",
     "sampling": "wideangle.bench.sampling",
     "experts": "wideangle.bench.experts",
+    "features": "wideangle.bench.features",
     "import": "wideangle.bench.imports",
 }
 """Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""

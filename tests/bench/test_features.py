@@ -1,0 +1,124 @@
+"""What the area "features" measures: sweeps that move, floors that are products, known truths."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from wideangle.bench import feature_quality as quality
+from wideangle.bench import features
+from wideangle.bench.harness import AREAS, Settings
+from wideangle.bench.record import OURS, Series
+from wideangle.datasets import block_images
+
+QUICK = Settings(quick=True, seed=0, repeats=2)
+
+
+def test_the_area_is_measured():
+    assert AREAS["features"] == features.__name__
+
+
+def test_exponents_are_slopes_of_log_time(monkeypatch):
+    """By a clock of our own: a busy machine would bend the slopes."""
+
+    def clock(functions, repeats, calls):
+        return {
+            name: Series(tuple(0.1 * (r + 1) * function(r) for r in range(repeats)))
+            for name, function in functions.items()
+        }
+
+    monkeypatch.setattr(features, "in_turns", clock)
+    sizes = [features.SMALL._replace(rows=n) for n in (16, 32, 64)]
+    slopes = features.exponents(QUICK, "rows", sizes, lambda size: lambda: size.rows**1.5)
+    np.testing.assert_allclose(slopes.values, [1.5] * QUICK.repeats)
+
+
+def test_rows_without_the_file_have_the_density_of_text():
+    X, source = features.news_rows(QUICK, features.Size(400, 300, 5))
+    assert X.shape == (400, 300) and X.dtype == np.float32
+    assert abs(X.nnz / (400 * 300) - features.DENSITY) < 0.001
+    assert "random rows" in source
+
+
+def test_rough_features_are_means_of_groups_without_the_mean_row():
+    X = sp.csr_array(np.random.default_rng(0).random((30, 7)) * (np.arange(7) < 5))
+    found, assignments = features.rough_features(X, 4, seed=1)
+    rows = X.toarray()
+    assert np.all(assignments.sum(axis=1) == 1)
+    assert np.all(assignments.sum(axis=0) >= 1)
+    for k in range(4):
+        expected = rows[assignments[:, k] == 1].mean(axis=0) - rows.mean(axis=0)
+        np.testing.assert_allclose(found[k], expected, atol=1e-12)
+
+
+def test_a_problem_and_its_fresh_rows_share_features_and_no_rows():
+    for problem in quality.problems(quick=True):
+        made, fresh = problem.make(3), problem.fresh(3)
+        np.testing.assert_array_equal(made.features, fresh.features)
+        assert not np.any(np.all(made.X[:, None] == fresh.X[None, :50], axis=2))
+
+
+def test_features_count_as_found_once_and_only_if_near():
+    truth = block_images(0).features
+    off = truth[0] + 0.24 * np.linalg.norm(truth[0]) * np.eye(36)[35]
+    assert quality.n_found(truth, truth[::-1]) == 4
+    assert quality.n_found(truth[:1], off[None]) == 1
+    far = truth[0] + 0.26 * np.linalg.norm(truth[0]) * np.eye(36)[35]
+    assert quality.n_found(truth[:1], far[None]) == 0
+    assert quality.n_found(truth, np.repeat(truth[:1], 5, axis=0)) == 1
+    assert quality.n_found(truth, np.empty((0, 36))) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "good"),
+    [
+        ({}, True),
+        ({"n_found": 3}, False),
+        ({"n_components": 6}, False),
+        ({"mean_error": 0.11}, False),
+        ({"draw_error": 0.5}, True),
+    ],
+)
+def test_a_fit_is_good_if_everything_is(change, good):
+    blocks = quality.problems(quick=True)[0]
+    fit = quality.Found(4, 5, 0.09, 0.2, 1.0)._replace(**change)
+    assert fit.good(blocks, 4) == good
+
+
+def test_single_draws_count_where_they_are_asked_for():
+    problem = quality.problems(quick=False)[1]
+    fit = quality.Found(30, 33, 0.049, 0.059, 1.0)
+    assert fit.good(problem, 30)
+    assert not fit._replace(draw_error=0.061).good(problem, 30)
+    assert not fit._replace(n_components=34).good(problem, 30)
+
+
+@pytest.mark.parametrize("name", ["NMF", "factor analysis", "dictionary learning", "truncated SVD"])
+def test_peers_reconstruct_better_than_nothing_and_not_perfectly(name):
+    made, fresh = block_images(0, 300), block_images(10_000, 300)
+    error, seconds = quality.fit_peer(name, quality.peers(4, 0)[name], made, fresh)
+    nothing = quality.rms(fresh.X.mean(axis=0), fresh)
+    assert 0.05 < error < 0.9 * nothing
+    assert seconds > 0
+
+
+@pytest.mark.slow
+def test_a_sweep_moves_the_chain_and_its_floor_is_two_products():
+    sweeper = features.dense_sweeper(0, features.SMALL)
+    before = sweeper.chain.n_done
+    sweeper.ready()
+    assert sweeper.chain.n_done == before + features.WARM
+    assert not sweeper.chain.kept
+    products, sums = sweeper.floor()
+    assert products.shape == (features.SMALL.rows, sweeper.n_live)
+    assert sums.shape == features.SMALL[:2]
+
+
+@pytest.mark.slow
+def test_the_quick_area_runs():
+    cases = features.measure(QUICK)
+    names = {case.name.partition(",")[0].partition(":")[0] for case in cases}
+    assert {"sweep", "Block-Images", "sparse features"} <= names
+    for case in cases:
+        assert next(iter(case.entries)) == OURS
+        assert not case.missed()
+        assert all(np.all(np.isfinite(series.values)) for series in case.entries.values())
