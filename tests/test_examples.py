@@ -10,9 +10,13 @@ ROOT = Path(__file__).parents[1]
 # What to run, and how the lines of the table it prints begin
 SHORT = {
     "gaussian_mixture.py": (["--data-sets", "2", "--page", "page.md"], ("| spread", "| random")),
+    "latent_features.py": (
+        ["--rows", "60", "--sweeps", "3", "--priors", "gaussian"],
+        ("| features, gaussian", "| PCA", "| factor"),
+    ),
     "mixture_of_experts.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
 }
-N_LINES = {"gaussian_mixture.py": 6, "mixture_of_experts.py": 4}
+N_LINES = {"gaussian_mixture.py": 6, "latent_features.py": 3, "mixture_of_experts.py": 4}
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
