@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from wideangle.models.assignments import Noise
 
@@ -21,6 +23,8 @@ MANY_SITES = 200_000
 """Below this number of sites a second thread costs more than it saves."""
 CERTAIN = 23.0
 """Log-odds beyond which the smallest uniform, 2^-33, decides: no exponential is needed."""
+SAFELY_ONE = 1.0 + 1e-9
+"""So far above 1 that no rounding of the exponential could change a decision."""
 
 
 def sweep_rows(
@@ -74,6 +78,18 @@ def _in_threads(block, n_rows: int, n_sites: int, n_threads: int) -> None:
         list(pool.map(block, edges[:-1], edges[1:]))
 
 
+@intrinsic
+def _rotate(_typing, _word, _count):
+    """Rotate 32 bits to the left. Numba's own shifts have 64 bits, twice the work."""
+
+    def generate(_context, builder, _signature, arguments):
+        word, count = arguments
+        rest = builder.sub(count.type(32), count)
+        return builder.or_(builder.shl(word, count), builder.lshr(word, rest))
+
+    return types.uint32(types.uint32, types.uint32), generate
+
+
 @numba.njit(cache=True, nogil=True, inline="always")
 def _threefry(key0, key1, counter_high, counter_low):
     """Xor of the two words of threefry-2x32 with 20 rounds: what ``jax.random.bits`` gives."""
@@ -83,27 +99,27 @@ def _threefry(key0, key1, counter_high, counter_low):
     y = u(counter_low + key1)
     for rotation in (13, 15, 26, 6):
         x = u(x + y)
-        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+        y = _rotate(y, u(rotation)) ^ x  # pyright: ignore[reportCallIssue]
     x = u(x + key1)
     y = u(y + key2 + u(1))
     for rotation in (17, 29, 16, 24):
         x = u(x + y)
-        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+        y = _rotate(y, u(rotation)) ^ x
     x = u(x + key2)
     y = u(y + key0 + u(2))
     for rotation in (13, 15, 26, 6):
         x = u(x + y)
-        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+        y = _rotate(y, u(rotation)) ^ x
     x = u(x + key0)
     y = u(y + key1 + u(3))
     for rotation in (17, 29, 16, 24):
         x = u(x + y)
-        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+        y = _rotate(y, u(rotation)) ^ x
     x = u(x + key1)
     y = u(y + key2 + u(4))
     for rotation in (13, 15, 26, 6):
         x = u(x + y)
-        y = u(u(y << u(rotation)) | u(y >> u(32 - rotation))) ^ x
+        y = _rotate(y, u(rotation)) ^ x
     x = u(x + key2)
     y = u(y + key0 + u(5))
     return u(x ^ y)
@@ -113,10 +129,16 @@ def _threefry(key0, key1, counter_high, counter_low):
 def site_bits(keys, row):
     """Random bits of one row, one per column; ``keys`` is (2, K)."""
     bits = np.empty(keys.shape[1], np.uint32)
-    high, low = np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF)
-    for k in range(keys.shape[1]):
-        bits[k] = _threefry(keys[0, k], keys[1, k], high, low)
+    _fill_bits(keys[0], keys[1], row, bits)
     return bits
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_bits(first_words, second_words, row, bits):
+    """The same into an array that is there, from the two words of each key."""
+    high, low = np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF)
+    for k in range(len(bits)):
+        bits[k] = _threefry(first_words[k], second_words[k], high, low)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
@@ -127,7 +149,11 @@ def _decide(logit, bits):
     if logit < -CERTAIN:
         return False
     uniform = (np.float64(bits) + 0.5) * 2.0**-32
-    flip = uniform < 1.0 / (1.0 + math.exp(abs(np.float64(logit))))
+    size = abs(np.float64(logit))
+    # exp(size) > 1 + size + size^2 / 2 settles most sites without an exponential.
+    if uniform * (2.0 + size * (1.0 + 0.5 * size)) > SAFELY_ONE:
+        return logit > 0
+    flip = uniform < 1.0 / (1.0 + math.exp(size))
     return (logit > 0) != flip
 
 
@@ -147,6 +173,7 @@ def _rows(
 ):
     """Columns before ``last``, row by row; leaves what the later columns need in ``rest``."""
     pull = np.empty(n_live, products.dtype)
+    bits = np.empty(last, np.uint32)
     half = products.dtype.type(0.5)
     for n in range(start, stop):
         for k in range(n_live):
@@ -155,7 +182,7 @@ def _rows(
             if used[n, j]:
                 for k in range(n_live):
                     pull[k] -= inner[j, k]
-        bits = site_bits(keys[:, :last], n)
+        _fill_bits(keys[0], keys[1], n, bits)
         for k in range(last):
             own = inner[k, k]
             gain = pull[k] - half * own
