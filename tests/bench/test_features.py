@@ -104,9 +104,10 @@ def test_peers_reconstruct_better_than_nothing_and_not_perfectly(name):
 @pytest.mark.slow
 def test_a_sweep_moves_the_chain_and_its_floor_is_two_products():
     sweeper = features.dense_sweeper(0, features.SMALL)
-    before = sweeper.chain.n_done
-    sweeper.ready()
-    assert sweeper.chain.n_done == before + features.WARM
+    assert sweeper.ready().chain.n_done == features.WARM
+    for n_done in (1, 2):
+        sweeper.sweep()
+        assert sweeper.chain.n_done == features.WARM + n_done
     assert not sweeper.chain.kept
     products, sums = sweeper.floor()
     assert products.shape == (features.SMALL.rows, sweeper.n_live)

@@ -46,7 +46,9 @@ def angles(records: Sequence[Record], data: str) -> list[str]:
         if method in found and (one := gap(found[method], found[UNREPULSED]))
     }
     shown = "; ".join(f"{method} {one} ({one.verdict})" for method, one in gaps.items())
-    return [f"Loss less that of {UNREPULSED}, the same without repulsion: {shown}."] * bool(gaps)
+    if not gaps:
+        return []
+    return [f"Loss less that of {UNREPULSED}, the same without repulsion: {shown}."]
 
 
 def against_baselines(records: Sequence[Record], data: str) -> list[str]:
@@ -72,10 +74,9 @@ def lengths(records: Sequence[Record], data: str) -> list[str]:
     if UNREPULSED not in found or "IBP-LFM" not in found:
         return []
     one = gap(found[UNREPULSED], found["IBP-LFM"])
-    line = (
-        f"{UNREPULSED} against IBP-LFM, lengths alone: loss {one} ({one.verdict})." if one else ""
-    )
-    return [line] * bool(one)
+    if one is None:
+        return []
+    return [f"{UNREPULSED} against IBP-LFM, lengths alone: loss {one} ({one.verdict})."]
 
 
 def overall(records: Sequence[Record]) -> list[str]:
