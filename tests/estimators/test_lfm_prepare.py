@@ -113,20 +113,23 @@ def test_fixed_numbers_are_scaled_as_their_meaning_says():
 
 
 def test_what_is_learned_is_listed():
-    learn = dict.fromkeys(("discount", "strength", "concentration"), "learn")
+    learn = dict.fromkeys(("discount", "strength", "concentration", "magnitude_rate"), "learn")
     design, values = design_of(LatentFeatureModel(**learn), 4, UNITS)
     assert design.learned == {"mass", "noise", "rate", "concentration"}
     assert (values.alpha, values.noise_variance, values.rate) == (None, None, None)
     design, values = design_of(LatentFeatureModel("vmf", "pitman-yor", **learn), 4, UNITS)
     assert design.learned == {"mass", "noise", "rate", "discount", "strength"}
     assert (values.discount, values.concentration) == (0.25, 0.0)
+    design, values = design_of(LatentFeatureModel(), 4, UNITS)
+    assert design.learned == {"mass", "noise"}
+    assert values.rate is None  # what fits the features that the search finds
 
 
 def test_strength_of_repulsion_is_a_cosine_or_kappa():
     design, values = design_of(LatentFeatureModel(cosine=0.3), 20, UNITS)
     assert float(mean_resultant(values.concentration, 20)) == pytest.approx(0.3, rel=1e-6)
     assert design.ordered
-    assert design_of(LatentFeatureModel(concentration=5.0), 20, UNITS)[1].concentration == 5.0  # noqa: PLR2004
+    assert design_of(LatentFeatureModel(concentration=5.0), 20, UNITS)[1].concentration == 5.0
     for none in ({"cosine": 0.0}, {"concentration": 0.0}):
         design, values = design_of(LatentFeatureModel(**none), 20, UNITS)
         assert (design.ordered, values.concentration) == (False, 0.0)

@@ -87,7 +87,7 @@ def test_the_callers_matrix_is_left_alone(kind):
     one.fill(np.full(one.n_missing, 7.0))
     same = matrix.toarray() if sparse.issparse(matrix) else matrix
     np.testing.assert_array_equal(same, before.toarray() if sparse.issparse(before) else before)
-    assert not np.any(other.missing == 7.0)  # noqa: PLR2004
+    assert not np.any(other.missing == 7.0)
 
 
 @KINDS
