@@ -109,8 +109,11 @@ def test_a_sweep_moves_the_chain_and_its_floor_is_two_products():
         sweeper.sweep()
         assert sweeper.chain.n_done == features.WARM + n_done
     assert not sweeper.chain.kept
+    first, second = np.asarray(sweeper.sweep()), np.asarray(sweeper.sweep())
+    assert np.any(first[:, :6] != second[:, :6])
+    assert int(sweeper.chain.features.n_live) == features.SMALL.features
     products, sums = sweeper.floor()
-    assert products.shape == (features.SMALL.rows, sweeper.n_live)
+    assert products.shape == (features.SMALL.rows, features.SMALL.features)
     assert sums.shape == features.SMALL[:2]
 
 

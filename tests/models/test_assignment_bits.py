@@ -1,4 +1,4 @@
-"""The random decisions of the row-by-row sweep: bits of JAX's generator, shortcuts that are exact."""
+"""Random decisions of the row-by-row sweep: bits of JAX's generator, and exact shortcuts."""
 
 import math
 

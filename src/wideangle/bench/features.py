@@ -24,6 +24,7 @@ from wideangle.estimators.lfm_chain import Chain, Plan, begin_chain, run_chain
 from wideangle.estimators.lfm_fit import first_guess
 from wideangle.estimators.lfm_start import Start
 from wideangle.models.feature_rows import FeatureRows
+from wideangle.models.latent_features import with_room
 
 PRODUCTS, LINEAR, TWO_SECONDS = "its two matrix products", "linear growth", "two seconds"
 TIMES_FLOOR = 10.0
@@ -60,7 +61,7 @@ def measure(settings: Settings) -> list[Case]:
 
 
 class Sweeper:
-    """A chain that moves one sweep at a time, from given features."""
+    """A chain that moves one sweep, from given features, as often as it is asked."""
 
     def __init__(
         self, X: Any, features: np.ndarray, assignments: np.ndarray, noise_scale: Any, seed: int
@@ -75,14 +76,24 @@ class Sweeper:
         hyper = first_guess(start, values, self.design, self.rows)
         key = jax.random.key(seed, impl="threefry2x32")
         self.chain: Chain = begin_chain(key, start.features, assignments, hyper, self.design)
+        self.first = self.chain.features
+        self.n_live = int(self.first.n_live)
+        """Features after the last sweep."""
 
     def sweep(self) -> Any:
-        """One more; what it keeps is thrown away."""
+        """One sweep with new random numbers from the first state, so that all cost the same."""
         chain = self.chain
-        plan = Plan(WARM, max(chain.n_done + 1 - WARM, 0), 1)
+        n_sweeps = chain.n_done + 1
+        n_warmup = min(n_sweeps, WARM)
+        plan = Plan(n_warmup, n_sweeps - n_warmup, 1)
         run_chain(chain, self.rows, self.design, plan)
         chain.kept.clear()
-        return chain.features.assignments
+        self.n_live = int(chain.features.n_live)
+        result = chain.features.assignments
+        if chain.features.room > self.first.room:  # else every sweep would grow the arrays again
+            self.first = with_room(self.first, chain.features.room)
+        chain.features = self.first
+        return result
 
     def ready(self) -> Sweeper:
         """The same, compiled."""
@@ -92,7 +103,7 @@ class Sweeper:
 
     def floor(self) -> Any:
         """X W' and Z W where rows are dense, X W' and Z'X where they are sparse."""
-        state = self.chain.features
+        state = self.first
         n_live = int(state.n_live)
         vectors = np.asarray(state.components.vectors)[:n_live]
         used = np.asarray(state.assignments)[:, :n_live]
@@ -100,11 +111,6 @@ class Sweeper:
         if self.rows.is_sparse:
             return products, self.rows.cross(used)
         return products, used.astype(vectors.dtype) @ vectors
-
-    @property
-    def n_live(self) -> int:
-        """Features there are now."""
-        return int(self.chain.features.n_live)
 
 
 def dense_sweep(settings: Settings) -> Case:
@@ -142,7 +148,7 @@ def sparse_sweep(settings: Settings) -> list[Case]:
             "s",
             {OURS: seconds[OURS], PRODUCTS: seconds[PRODUCTS], TWO_SECONDS: limit},
             targets={} if settings.quick else {TWO_SECONDS: 1.0},
-            note=f"Sparse sweeps: {source}, {sweeper.n_live} features at the end.",
+            note=f"Sparse sweeps: {source}, {sweeper.n_live} features after a sweep.",
         )
     ]
 
