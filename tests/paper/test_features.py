@@ -182,13 +182,16 @@ def test_verdicts_follow_the_numbers(add):
     add("polar", LOSSES, data="yale")
     records = list(read_all(add.folder, "features"))
     (line,) = against_baselines(records, "eeg")
-    assert "IMA-LFM against IBP-LFM" in line and "(better), 17.0 components against 17.0" in line
+    assert (
+        "IMA-LFM against IBP-LFM" in line
+        and "(better, one fit each), 17.0 components against 17.0" in line
+    )
     (line,) = angles(records, "eeg")
     assert "IMA-LFM +0.0000" in line and "no clear difference" in line
     assert "IMA-cosine" not in line
     said = " ".join(overall(records))
-    assert "IMA-LFM against IBP-LFM, held-out likelihood: better: eeg." in said
-    assert "IMA-cosine-0.2 against polar, held-out likelihood: worse: yale." in said
+    assert "IMA-LFM against IBP-LFM, held-out likelihood: better, one fit each: eeg." in said
+    assert "IMA-cosine-0.2 against polar, held-out likelihood: worse, one fit each: yale." in said
     assert set(REPULSED) < set(FEATURE_ROWS)
 
 
@@ -207,6 +210,17 @@ def test_tables_have_errors_over_seeds_and_classes_where_there_are_some(add):
     page = feature_page.render(add.folder)
     assert "k-means on the held-out rows themselves (seed 0): accuracy 35.0 %" in page
     assert "7 rows to learn from, 3 held out" in page
+
+
+def test_the_page_takes_the_picture_of_the_first_seed_along(add, tmp_path):
+    for seed in (0, 1):
+        record = add("IMA-LFM", LOSSES, data="yale", seed=seed)
+        record.path.with_suffix(".png").write_bytes(b"seed %d" % seed)
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    feature_page.main([str(add.folder), str(page)])
+    assert "](images/yale-features.png)" in page.read_text(encoding="utf-8")
+    assert (page.parent / "images" / "yale-features.png").read_bytes() == b"seed 0"
 
 
 def command(monkeypatch, *arguments):

@@ -37,7 +37,8 @@ hidden entries are {100 * HIDDEN:.0f} % of held-out rows, predicted from the res
 Clustering is k-means on the activations of held-out rows. Components are features that matter and
 that most draws have; features per draw counts all. Loss is minus log-likelihood; differences of it
 are paired by held-out row, or by seed where there are several, and count beyond two standard
-errors. R-hat far above 1 says that chains explain the rows in different ways."""
+errors. Errors over the rows of one fit leave out what another fit would have given. R-hat far above
+1 says that chains explain the rows in different ways."""
 
 
 def render(folder: Path) -> str:
@@ -74,6 +75,11 @@ def _section(records: Sequence[Record], data: str, folder: Path) -> Iterable[str
         yield "\nWhat this says:\n"
         yield from _list(lines)
     for record in part:
+        if record.cell.method == verdicts.PAPER_MODEL and _picture(record).is_file():
+            yield f"\nFirst components of {record.cell.method}, with their share of rows:\n"
+            yield f"![features of {data}](images/{data}-features.png)"
+            break
+    for record in part:
         words = record.path.with_suffix(".md")
         if record.cell.method == verdicts.PAPER_MODEL and words.is_file():
             yield f"\nWords of the first components of {record.cell.method}:\n"
@@ -96,9 +102,19 @@ def _list(lines: Iterable[str]) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
+def _picture(record: Record) -> Path:
+    return record.path.with_suffix(".png")
+
+
 def main(arguments: list[str]) -> None:
-    """Read the records, write the page."""
+    """Read the records, write the page, put one picture of each data set beside it."""
     folder, page = map(Path, arguments)
+    records = [r for r in read_all(folder, SUITE) if r.cell.method == verdicts.PAPER_MODEL]
+    for record in reversed(records):  # the first seed last
+        if _picture(record).is_file():
+            target = page.parent / "images" / f"{record.cell.data}-features.png"
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(_picture(record).read_bytes())
     page.write_text(render(folder), encoding="utf-8")
 
 

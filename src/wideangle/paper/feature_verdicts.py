@@ -35,6 +35,11 @@ def gap(first: Sequence[Record], second: Sequence[Record]) -> Difference | None:
     return Difference(float(np.mean(values)), error, clear)
 
 
+def word(one: Difference, first: Sequence[Record]) -> str:
+    """The verdict, with what a single fit leaves open."""
+    return one.verdict if len(first) > 1 else f"{one.verdict}, one fit each"
+
+
 def angles(records: Sequence[Record], data: str) -> list[str]:
     """Each repulsed row against the one with the same lengths and free angles."""
     found = rows_of(records, data)
@@ -45,7 +50,9 @@ def angles(records: Sequence[Record], data: str) -> list[str]:
         for method in REPULSED
         if method in found and (one := gap(found[method], found[UNREPULSED]))
     }
-    shown = "; ".join(f"{method} {one} ({one.verdict})" for method, one in gaps.items())
+    shown = "; ".join(
+        f"{method} {one} ({word(one, found[method])})" for method, one in gaps.items()
+    )
     if not gaps:
         return []
     return [f"Loss less that of {UNREPULSED}, the same without repulsion: {shown}."]
@@ -62,8 +69,8 @@ def against_baselines(records: Sequence[Record], data: str) -> list[str]:
         ours, theirs = (_components(found[name]) for name in (PAPER_MODEL, baseline))
         if one:
             lines.append(
-                f"{PAPER_MODEL} against {baseline}: loss {one} ({one.verdict}), {ours:.1f} "
-                f"components against {theirs:.1f}."
+                f"{PAPER_MODEL} against {baseline}: loss {one} "
+                f"({word(one, found[PAPER_MODEL])}), {ours:.1f} components against {theirs:.1f}."
             )
     return lines
 
@@ -76,7 +83,8 @@ def lengths(records: Sequence[Record], data: str) -> list[str]:
     one = gap(found[UNREPULSED], found["IBP-LFM"])
     if one is None:
         return []
-    return [f"{UNREPULSED} against IBP-LFM, lengths alone: loss {one} ({one.verdict})."]
+    said = word(one, found[UNREPULSED])
+    return [f"{UNREPULSED} against IBP-LFM, lengths alone: loss {one} ({said})."]
 
 
 def overall(records: Sequence[Record]) -> list[str]:
@@ -89,7 +97,7 @@ def overall(records: Sequence[Record]) -> list[str]:
         for data in data_sets(records):
             found = rows_of(records, data)
             if first in found and second in found and (one := gap(found[first], found[second])):
-                verdicts.setdefault(one.verdict, []).append(data)
+                verdicts.setdefault(word(one, found[first]), []).append(data)
         if verdicts:
             told = "; ".join(f"{word}: {', '.join(where)}" for word, where in verdicts.items())
             lines.append(f"{first} against {second}, held-out likelihood: {told}.")
