@@ -331,14 +331,18 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
     counts, n_rows = counts_of(features), features.assignments.shape[0]
     active = counts > 0
     index = jnp.arange(features.room)
+    key_weights, key = jax.random.split(key)
+    # Room first: the draws of a feature must not depend on how much room there is.
+    n_offers = 1 + design.n_relocations
+    repeated = jnp.broadcast_to(counts[:, None], (features.room, n_offers))
+    all_drawn = sticks.draw_active(key_weights, features.hyper.buffet, repeated, n_rows)
 
     def offer(i: Array, now: _Ordering) -> _Ordering:
-        key_pick, key_weights, key_accept = jax.random.split(jax.random.fold_in(key, i), 3)
+        key_pick, key_accept = jax.random.split(jax.random.fold_in(key, i))
         pick = jax.random.randint(key_pick, (), 0, jnp.maximum(jnp.sum(active), 1))
         single = active & (jnp.cumsum(active) - 1 == pick)
         chosen = jnp.where(i == 0, active, single)
-        drawn = sticks.draw_active(key_weights, features.hyper.buffet, counts, n_rows)
-        weights = jnp.where(chosen, drawn.astype(now.weights.dtype), now.weights)
+        weights = jnp.where(chosen, all_drawn[:, i].astype(now.weights.dtype), now.weights)
         order = jnp.argsort(-weights, stable=True)
         pull = jnp.sum(chain_pull(cosines[order][:, order], features.live))
         bound = level_bound(weights, active, n_rows)
@@ -349,7 +353,7 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
 
     pull = jnp.sum(chain_pull(cosines, features.live))
     start = _Ordering(features.weights, index, pull)
-    end = lax.fori_loop(0, 1 + design.n_relocations, offer, start)
+    end = lax.fori_loop(0, n_offers, offer, start)
     return reorder(features._replace(weights=end.weights), end.order, features.n_live)
 
 

@@ -174,7 +174,9 @@ def sweep_on_device(
     """One sweep with the rows on the device; the last result says that room ran out."""
     keys = split(key)
     begun = begin(keys, features, design)
-    products = rows.products(begun.vectors)
+    newborns = begun.newborns.vectors[: design.n_null_moves]
+    found = rows.products(jnp.concatenate([begun.vectors, newborns]))  # one pass over the rows
+    products, new_products = found[:, : features.room], found[:, features.room :]
     assignments = sweep_columns(
         begun.noise,
         begun.features.assignments,
@@ -186,10 +188,7 @@ def sweep_on_device(
         fixed_length=fixed_length,
     )
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
-    newborns = begun.newborns.vectors[: design.n_null_moves]
-    seen = Seen(
-        products, rows.products(newborns), begun.seeds, rows.take(begun.seeds), rows.energy()
-    )
+    seen = Seen(products, new_products, begun.seeds, rows.take(begun.seeds), rows.energy())
     moved_features, n_moved = finish_assignments(keys, begun, seen, design)
     stats = summarise_on_device(moved_features.assignments, rows)
     end, account = finish(keys, moved_features, stats, design, steps, n_moved)

@@ -59,8 +59,11 @@ class SparseRows(NamedTuple):
     def _dense(self, values: Array, places: Array) -> Array:
         shape = self.block_rows.shape[1], self.offset.shape[0]
         flat = jnp.zeros(shape[0] * shape[1], values.dtype)
-        # Padding adds 0 to the first entry.
-        return flat.at[places].add(values).reshape(shape)
+        # Every entry has a place of its own, in order, and padding one beyond the end: no atomics.
+        flat = flat.at[places].set(
+            values, mode="drop", unique_indices=True, indices_are_sorted=True
+        )
+        return flat.reshape(shape)
 
     def products(self, vectors: Array) -> Array:
         """Inner products of each row with each vector, (N, K)."""
@@ -94,9 +97,9 @@ class SparseRows(NamedTuple):
 
         def one(number: Array) -> Array:
             values, places = self.values[number // size], self.places[number // size]
-            mine = places // dim == number % size
+            column = jnp.where(places // dim == number % size, places % dim, dim)
             row = jnp.zeros(dim, values.dtype)
-            return row.at[places % dim].add(jnp.where(mine, values, 0.0)) - self.offset
+            return row.at[column].set(values, mode="drop") - self.offset
 
         return lax.map(one, numbers)
 
@@ -112,13 +115,15 @@ def on_device(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
     if not sparse.issparse(matrix):
         rows = jnp.asarray(matrix, dtype)
         return DenseRows(rows if offset is None else rows - jnp.asarray(offset, dtype))
-    matrix = sparse.csr_matrix(matrix)
+    matrix = sparse.csr_matrix(matrix, copy=True)
+    matrix.sum_duplicates()  # and in order within each row
     shift = np.zeros(dim) if offset is None else np.asarray(offset, np.float64)
     size = max(1, min(matrix.shape[0], BLOCK_ENTRIES // dim))
     starts = np.arange(0, matrix.shape[0], size)
     ends = np.minimum(starts + size, matrix.shape[0])
     most = int(np.max(matrix.indptr[ends] - matrix.indptr[starts], initial=1))
-    values, places = np.zeros((len(starts), most)), np.zeros((len(starts), most), np.int32)
+    values = np.zeros((len(starts), most))
+    places = np.tile(size * dim + np.arange(most, dtype=np.int32), (len(starts), 1))
     row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     for b, (start, end) in enumerate(zip(starts, ends, strict=True)):
         part = slice(matrix.indptr[start], matrix.indptr[end])
