@@ -26,7 +26,8 @@ from wideangle.datasets import load
 from wideangle.estimators import lfm_chain, lfm_device, lfm_prepare
 from wideangle.estimators.latent_features import LatentFeatureModel
 from wideangle.estimators.lfm_fit import first_guess
-from wideangle.estimators.lfm_start import find_features
+from wideangle.estimators.lfm_start import Start, find_features
+from wideangle.estimators.lfm_sweep import sweep_on_device
 from wideangle.estimators.methods import paper_method
 
 N_FEATURES = 300
@@ -59,7 +60,7 @@ def experts(method: str, **settings: Any) -> dict[str, Any]:
     """One fit of Adult-9: seconds (twice: with and without compilation), quality, convergence."""
     data = load("adult9")
     train, test = data.split(0)
-    X, y = data.X, data.y
+    X, y = data.X, np.asarray(data.y)
     result: dict[str, Any] = {"method": method, "n_experts": N_EXPERTS, "settings": settings}
     for name, seed in (("first", SEED), ("again", SEED + 1)):
         model = paper_method(method, N_EXPERTS, random_state=seed, progress=False, **settings)
@@ -137,8 +138,47 @@ def features(name: str) -> dict[str, Any]:
     }
 
 
+def sweep_of_many() -> dict[str, Any]:
+    """Seconds of one sweep of 20-News from a state of exactly 300 features, time after time.
+
+    The features are means of random groups of rows, and the noise is what they leave: a chain left
+    to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.
+    """
+    data = load("news20")
+    model = LatentFeatureModel(noise_scale=1.0)
+    units = lfm_prepare.learn_units(data.X, centre=False)
+    matrix, offset = units.apply(data.X)
+    rows = lfm_prepare.make_rows(matrix, offset)
+    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
+    rng = np.random.default_rng(SEED)
+    used = (rng.random((rows.n_rows, N_FEATURES)) < 0.03).astype(np.uint8)  # noqa: PLR2004
+    vectors = rows.cross(used) / used.sum(axis=0)[:, None]
+    start = Start(vectors, used, 1.0, 0.0, np.zeros(1))
+    hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
+    key = jax.random.key(SEED, impl="threefry2x32")
+    chain = lfm_chain.begin_chain(key, vectors, used, hyper, design)
+    there, steps = rows.on_device(), lfm_chain.steps_of(chain.tuning, False)
+
+    @jax.jit
+    def sweep(key: Any, features: Any, rows: Any) -> Any:
+        return sweep_on_device(key, features, rows, design, steps, fixed_length=True)
+
+    with jax.default_matmul_precision("highest"):
+        seconds = timed(lambda: sweep(key, chain.features, there), 30)
+        products = timed(jax.jit(lambda: there.products(chain.features.components.vectors)))
+        cross = timed(jax.jit(lambda: there.cross(chain.features.assignments.astype(jnp.float32))))
+    return {
+        "n_features": N_FEATURES,
+        "room": chain.features.room,
+        "sweep_seconds": seconds,
+        "products_seconds": products,
+        "cross_seconds": cross,
+    }
+
+
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "ceilings": ceilings,
+    "20-News sweep, 300 features": sweep_of_many,
     "20-News features": lambda: features("news20"),
     "TDT features": lambda: features("tdt"),
     "Adult-9 sampling": lambda: experts(
