@@ -181,7 +181,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         magnitude_rate: Any = "auto",
         centre: bool = False,
         n_warmup: int = 100,
-        n_draws: int = 400,
+        n_draws: int = 200,
         n_chains: int = 4,
         n_kept: int = 25,
         max_features: int = 200,

@@ -50,9 +50,9 @@ class Design:
     hamiltonian: bool = False
     n_relocations: int = 16
     """Single features offered another place in the order, per sweep, beside all at once."""
-    n_null_moves: int = 5
+    n_null_moves: int = 3
     """Births or deaths of features that explain nothing, per sweep."""
-    n_single_moves: int = 5
+    n_single_moves: int = 3
     """Births or deaths of features of a single row, per sweep."""
 
     @property

@@ -209,6 +209,8 @@ def _begin(
     if best.objective - start.objective > tolerance(rows.n_rows):
         start = best
     hyper = first_guess(start, values, design, rows)
+    if "rate" not in design.learned:  # fixed at what fits the best start: one model for all chains
+        hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
     return begin_chain(key, start.features, start.assignments, hyper, design)
 
 

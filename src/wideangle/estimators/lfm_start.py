@@ -28,8 +28,9 @@ from wideangle.models.feature_rows import FeatureRows
 
 FEW = 12
 """Up to so many features a fresh anneal of all of them can be better by chance."""
-FEW_HOPS, MANY_HOPS, MANY_FAILURES = 100, 60, 30
-"""Hops for few and for many features, and failures in a row after which the latter end."""
+FEW_HOPS, MANY_HOPS = 100, 60
+FEW_FAILURES, MANY_FAILURES = 45, 30
+"""Hops for few and for many features, and failures in a row after which they end."""
 FRESH = 0.2
 """Share of hops that forget everything, where features are few."""
 WARM = Schedule(hottest=3.0, n_steps=8, n_cool=4)
@@ -159,7 +160,9 @@ def _hops(
     history = [best.objective]
     for i in range(FEW_HOPS if n_hops is None else n_hops):
         n_features = len(best.features)
-        if n_hops is None and n_features > FEW and (failures >= MANY_FAILURES or i >= MANY_HOPS):
+        many = n_features > FEW
+        enough = MANY_FAILURES if many else FEW_FAILURES
+        if n_hops is None and (failures >= enough or (many and i >= MANY_HOPS)):
             break
         if stop():
             break
