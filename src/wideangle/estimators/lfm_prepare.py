@@ -183,6 +183,8 @@ def fingerprint_of(model: Any, matrix: Any, offset: np.ndarray | None, seed: int
         return ""
     apart = ("checkpoint", "progress", "random_state", "n_jobs", "min_presence", "price", "device")
     meta = {k: repr(v) for k, v in model.get_params(deep=False).items() if k not in apart}
+    # A device moves features by other moves: its chains cannot be taken up on the host.
+    meta["on_device"] = repr(use_device(model.device, matrix))
     is_sparse = sparse.issparse(matrix)
     parts = (matrix.data, matrix.indices, matrix.indptr) if is_sparse else (matrix,)
     arrays = {f"rows_{i}": np.asarray(part) for i, part in enumerate(parts)}
