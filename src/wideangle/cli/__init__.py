@@ -1,0 +1,62 @@
+"""The ``wideangle`` command: one file for each command; parse, call, print."""
+
+from typing import Annotated
+
+import typer
+
+from wideangle import __version__
+from wideangle.cli.bench import bench
+from wideangle.cli.datasets import datasets
+from wideangle.cli.demo import demo
+from wideangle.cli.reproduce import reproduce
+
+app = typer.Typer(
+    name="wideangle",
+    help="Bayesian latent-variable models whose components are pushed apart.\n\n"
+    "Start with `wideangle demo`: it needs no data and draws one picture.",
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"wideangle {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (demo, reproduce, datasets, bench):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; an error of the user's becomes one sentence and exit code 2."""
+    try:
+        app(prog_name="wideangle")
+    except ModuleNotFoundError as error:
+        if (error.name or "wideangle").startswith("wideangle"):
+            raise
+        _stop(f'{error.name} is not installed; try: pip install "wideangle[report,bench]"')
+    except OSError as error:
+        _stop(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:
+        _stop(str(error))
+
+
+def _stop(message: str) -> None:
+    typer.echo(f"wideangle: {' '.join(message.split())}", err=True)
+    raise SystemExit(2)

@@ -1,0 +1,30 @@
+"""``wideangle bench``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wideangle.cli.options import Seed
+
+
+def bench(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The JSON record to write; by default results/bench/full.json."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small problems only: checks that it runs, not speed.")
+    ] = False,
+    seed: Seed = 0,
+) -> None:
+    """Measure speed and effective samples per second against other libraries.
+
+    Close other programs first: times below a factor of 1.5 apart are noise on a busy machine.
+    Needs the bench extra: `pip install "wideangle[bench]"`.
+    """
+    from wideangle.bench import run
+
+    run(output=output, quick=quick, seed=seed)
