@@ -1,0 +1,1 @@
+"""A user's table: read a file, make numbers of its columns, and remember how."""

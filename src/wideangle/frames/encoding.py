@@ -1,0 +1,160 @@
+"""How the columns of a file became numbers: plain data, the same at training and at prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+OTHER = "(other)"
+"""Stands for all categories that are too rare to have a column."""
+MISSING = "(missing)"
+"""Stands for an empty cell among categories."""
+
+Label: TypeAlias = str | int
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers; it becomes one column, or two where missing values matter."""
+
+    name: str
+    fill: float | None = None
+    """Put in place of missing values; None leaves them to the model."""
+    flagged: bool = False
+    """A second column says where a value was missing."""
+    date: bool = False
+    """Dates, counted in days since 1970."""
+    kind: Literal["number"] = "number"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return (self.name, f"{self.name} = {MISSING}") if self.flagged else (self.name,)
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of words; each of ``values`` becomes a column of zeros and ones."""
+
+    name: str
+    values: tuple[str, ...]
+    """Words with a column of their own; ``OTHER`` and ``MISSING`` may be among them."""
+    rare: tuple[str, ...] = ()
+    """Words that were seen and share the column ``OTHER``."""
+    kind: Literal["category"] = "category"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return tuple(f"{self.name} = {value}" for value in self.values)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict and its classes, in the order of predicted probabilities."""
+
+    name: str
+    classes: tuple[Label, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text file was read, so that the next one is read in the same way."""
+
+    header: bool = True
+    missing: tuple[str, ...] = ()
+    """Words that stand for a missing value, beside the usual ones."""
+    first_index: int = 0
+    """Number of the first column in LIBSVM files."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """From the columns of a file to those of a model.
+
+    Parameters
+    ----------
+    sources
+        What each source column became, in order; None for a sparse matrix, whose columns are
+        taken as they are.
+    matrix_columns
+        Names of the columns of a sparse matrix; empty otherwise.
+    target
+        The column that a classifier predicts; None for features.
+    ignored
+        Columns that were in the file and are not used, with the reason.
+    sparse
+        Whether rows are encoded as a sparse matrix.
+    reading
+        How the file was read.
+    """
+
+    sources: tuple[Number | Category, ...] | None
+    matrix_columns: tuple[str, ...] = ()
+    target: Target | None = None
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    sparse: bool = False
+    reading: Reading = Reading()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        if self.sources is None:
+            return self.matrix_columns
+        return tuple(name for source in self.sources for name in source.columns)
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """Classes of the target; none without one."""
+        return () if self.target is None else self.target.classes
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Encoding:
+        """From plain JSON; ValueError if it is not of this shape."""
+        try:
+            sources, target = plain["sources"], plain["target"]
+            return cls(
+                None if sources is None else tuple(_source(one) for one in sources),
+                _words(plain["matrix_columns"]),
+                None if target is None else Target(_word(target["name"]), _labels(target)),
+                {_word(name): _word(why) for name, why in plain["ignored"].items()},
+                bool(plain["sparse"]),
+                _reading(plain["reading"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it does not describe columns ({error})") from error
+
+
+def _source(plain: Mapping[str, Any]) -> Number | Category:
+    name = _word(plain["name"])
+    if plain["kind"] == "category":
+        return Category(name, _words(plain["values"]), _words(plain["rare"]))
+    fill = plain["fill"]
+    fill = None if fill is None else float(fill)
+    return Number(name, fill, bool(plain["flagged"]), bool(plain["date"]))
+
+
+def _reading(plain: Mapping[str, Any]) -> Reading:
+    return Reading(bool(plain["header"]), _words(plain["missing"]), int(plain["first_index"]))
+
+
+def _labels(plain: Mapping[str, Any]) -> tuple[Label, ...]:
+    labels = plain["classes"]
+    if not all(type(label) in (str, int) for label in labels):
+        raise TypeError("classes must be words or whole numbers")
+    return tuple(labels)
+
+
+def _words(plain: Any) -> tuple[str, ...]:
+    return tuple(_word(one) for one in plain)
+
+
+def _word(plain: Any) -> str:
+    if not isinstance(plain, str):
+        raise TypeError(f"{plain!r} is not a word")
+    return plain

@@ -1,0 +1,230 @@
+"""The folder of a run: written whole or not at all, read with care, nothing in it can be run.
+
+======================  ==================================================================
+``run.json``            what the folder is, and a checksum of every file below but the log
+``model.safetensors``   the fitted estimator, as its own ``save`` writes it
+``settings.json``       command, options, seed, versions
+``metrics.json``        results on held-out rows, diagnostics, warnings, times
+``frame.json``          how the columns of the user's file became those of the model
+``sample.safetensors``  some held-out rows with predictions
+``log.txt``             what was said while it ran, for people
+======================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from wideangle.frames.encoding import Encoding
+from wideangle.runs.sample import Sample, load_sample, save_sample
+from wideangle.storage import StorageError
+from wideangle.storage.files import write
+from wideangle.storage.strict_json import from_json
+
+FORMAT, VERSION = "wideangle-run", 1
+MODEL, SAMPLE = "model.safetensors", "sample.safetensors"
+PARTS = (MODEL, "settings.json", "metrics.json", "frame.json", SAMPLE)
+Kind = Literal["moe", "features"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A fitted model with all that is needed to predict, report and repeat.
+
+    Attributes
+    ----------
+    kind
+        ``"moe"``: a :class:`~wideangle.MixtureOfExpertsClassifier`; ``"features"``: a
+        :class:`~wideangle.LatentFeatureModel`.
+    model
+        The fitted estimator.
+    frame
+        From the columns of the user's file to those of the model; ``frame.classes`` are the
+        labels in the order of predicted probabilities.
+    settings
+        ``command`` (list of words), ``options`` (name to value), ``seed``, ``source`` (the file),
+        ``n_rows``, ``versions`` (package to version), ``began`` (ISO time, UTC).
+    metrics
+        See :func:`wideangle.runs.scores.score_experts` and ``score_features``; in every run
+        ``n_train``, ``n_test``, ``warnings`` and ``notes`` (plain sentences), ``seconds``
+        (stage to time), ``rhat`` and ``ess`` (worst, or None).
+    sample
+        Held-out rows for the report.
+    """
+
+    kind: Kind
+    model: Any
+    frame: Encoding
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+    sample: Sample
+    log: str = ""
+    path: Path | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the encoded columns; they come from the user's data and are not trusted."""
+        return self.frame.columns
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """The run in a folder.
+
+    Raises
+    ------
+    StorageError
+        The folder is not there, is no run, is incomplete, or a file in it was changed; the
+        message is one sentence.
+    """
+    folder = Path(path)
+    about = _about(folder)
+    for name in PARTS:
+        if _checksum(folder / name) != about["sha256"].get(name):
+            raise StorageError(f"{folder / name} was changed or damaged since it was written.")
+    frame = _plain(folder / "frame.json", Encoding.from_json)
+    model = _estimator(about["kind"]).load(folder / MODEL)
+    if model.n_features_in_ != len(frame.columns):
+        raise StorageError(f"{folder}: its model and its columns do not belong together.")
+    log = folder / "log.txt"
+    return Run(
+        about["kind"],
+        model,
+        frame,
+        _plain(folder / "settings.json"),
+        _plain(folder / "metrics.json"),
+        load_sample(folder / SAMPLE),
+        log.read_text("utf-8", "replace") if log.is_file() else "",
+        folder,
+    )
+
+
+def write_run(run: Run, path: str | os.PathLike[str], *, force: bool = False) -> Run:
+    """Write a run to a folder that appears only when it is complete; the run, with its path.
+
+    Parameters
+    ----------
+    run
+        What to write.
+    path
+        A folder that does not exist yet.
+    force
+        Put it in the place of an earlier run; anything else that exists is left alone.
+    """
+    folder = Path(path)
+    check_free(folder, force=force)
+    with _new_folder(folder) as place:
+        run.model.save(place / MODEL)
+        save_sample(run.sample, place / SAMPLE)
+        for name, content in (
+            ("settings.json", run.settings),
+            ("metrics.json", run.metrics),
+            ("frame.json", run.frame.to_json()),
+        ):
+            write(place / name, [_text(content)])
+        write(place / "log.txt", [run.log.encode()])
+        about = {"format": FORMAT, "version": VERSION, "kind": run.kind}
+        sums = {name: _checksum(place / name) for name in PARTS}
+        write(place / "run.json", [_text(about | {"sha256": sums})])
+    return replace(run, path=folder)
+
+
+def check_free(path: str | os.PathLike[str], *, force: bool) -> None:
+    """Refuse a place that is taken, unless by an earlier run that may be replaced."""
+    folder = Path(path)
+    if not os.path.lexists(folder):
+        return
+    if not is_run(folder):
+        raise StorageError(f"{folder} exists and is not a run: choose another place for -o.")
+    if not force:
+        raise StorageError(f"{folder} holds an earlier run: choose another -o, or add --force.")
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder says that it is a run, complete or not."""
+    try:
+        _about(Path(path))
+    except StorageError:
+        return False
+    return True
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise StorageError(f"{folder} {what}: name a folder that `wideangle train` wrote.")
+    file = folder / "run.json"
+    foreign = f"{folder} is not a run: name a folder that `wideangle train` wrote."
+    if not file.is_file():
+        raise StorageError(foreign)
+    about = _plain(file)
+    if about.get("format") != FORMAT or about.get("kind") not in ("moe", "features"):
+        raise StorageError(foreign)
+    if about.get("version") != VERSION or not isinstance(about.get("sha256"), dict):
+        raise StorageError(f"{folder} was written by another release of wideangle.")
+    return about
+
+
+def _estimator(kind: Kind) -> Any:
+    if kind == "moe":
+        from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
+
+        return MixtureOfExpertsClassifier
+    from wideangle.estimators.latent_features import LatentFeatureModel
+
+    return LatentFeatureModel
+
+
+def _plain(file: Path, make: Any = dict) -> Any:
+    try:
+        return make(from_json(file.read_text("utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise StorageError(f"{file} is damaged: take another copy or train again.") from error
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, allow_nan=False, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _checksum(file: Path) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise StorageError(f"{file} cannot be read: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside the place it is moved to at the end; nothing stays of one that fails."""
+    mark = secrets.token_hex(6)
+    place, old = (folder.with_name(f".{folder.name}-{mark}.{end}") for end in ("new", "old"))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir()
+        yield place
+        if os.path.lexists(folder):
+            os.rename(folder, old)
+        try:
+            os.rename(place, folder)
+        except OSError:
+            if os.path.lexists(old):
+                os.rename(old, folder)
+            raise
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {folder}: {error.strerror or error}; check the path, the permissions "
+            "and the free space."
+        ) from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if os.path.lexists(folder):
+            shutil.rmtree(old, ignore_errors=True)
