@@ -1,0 +1,25 @@
+"""Pictures of fitted models: every function takes a fitted model and returns a figure.
+
+Needs matplotlib, which the ``report`` extra brings; it is imported when a picture is drawn. Colours
+can be told apart with any colour vision, and nothing global is changed: no pyplot, no settings.
+"""
+
+from wideangle.plots.angles import angle_distribution, angle_heatmap
+from wideangle.plots.calibration import calibration
+from wideangle.plots.chains import feature_count, rank_plot, trace
+from wideangle.plots.components import expert_weights, feature_images, top_words
+from wideangle.plots.rows import activation_matrix, gate_map
+
+__all__ = [
+    "activation_matrix",
+    "angle_distribution",
+    "angle_heatmap",
+    "calibration",
+    "expert_weights",
+    "feature_count",
+    "feature_images",
+    "gate_map",
+    "rank_plot",
+    "top_words",
+    "trace",
+]

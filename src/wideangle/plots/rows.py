@@ -1,0 +1,155 @@
+"""Which rows use which components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wideangle.plots import numbers, style
+
+GRID = 200
+"""Points of the gate map along each axis."""
+
+
+def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) -> Any:
+    """How much each row (across) uses each component (down), rows with alike patterns together.
+
+    Parameters
+    ----------
+    model
+        A fitted mixture of experts or latent feature model.
+    X
+        Rows to show.
+    n_most : int
+        Most rows drawn, evenly spaced among those of X.
+    ax : matplotlib axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    used = numbers.activations(model, X)
+    if used.shape[1] == 0:
+        raise ValueError("the model has no features to draw.")
+    chosen = np.unique(np.linspace(0, len(used) - 1, min(n_most, len(used))).astype(int))
+    used = used[chosen][row_order(used[chosen])]
+    n = used.shape[1]
+    ax = style.axes_for(ax, 5.6, min(0.26 * n + 1.1, 8.0))
+    image = ax.imshow(
+        used.T, cmap=style.SEQUENTIAL, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
+    )
+    word = numbers.noun(model)
+    style.tidy(ax, f"Which rows use which {word}", f"{len(used)} rows, alike ones together", word)
+    style.frameless(ax)
+    step = max(1, n // 20)
+    places = np.arange(0, n, step)
+    shares = used.mean(axis=0)
+    ax.set_yticks(places, labels=[f"{k + 1}  ({100 * shares[k]:.0f} %)" for k in places])
+    ax.set_xticks([])
+    for line in np.arange(0.5, n - 1):
+        ax.axhline(line, color="white", lw=0.8)
+    style.colour_bar(image, ax, "probability")
+    return ax.figure
+
+
+def row_order(used: np.ndarray) -> np.ndarray:
+    """Order that puts rows of the same pattern together, and more certain ones first."""
+    patterns = np.round(used[:, ::-1]).astype(int)
+    return np.lexsort((*np.vstack([-used.max(axis=1)[None], -patterns.T]),))
+
+
+def gate_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any = None) -> Any:
+    """Which expert is asked where.
+
+    Two columns are drawn as they are, with the gate's probabilities as background: colours of
+    experts mix where the gate hesitates. More columns are seen along the two directions in which
+    the gate's scores differ most.
+
+    Parameters
+    ----------
+    model
+        A fitted mixture of experts.
+    X
+        Rows to show.
+    y : array, optional
+        Their classes, told apart by markers.
+    n_most : int
+        Most rows drawn, evenly spaced among those of X.
+    ax : matplotlib axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    n_rows = X.shape[0]
+    chosen = np.unique(np.linspace(0, n_rows - 1, min(n_most, n_rows)).astype(int))
+    X = X[chosen] if not hasattr(X, "iloc") else X.iloc[chosen]
+    labels = None if y is None else np.asarray(y)[chosen]
+    proba = numbers.activations(model, X)
+    owner = np.argmax(proba, axis=1)
+    ax = style.axes_for(ax, 5.2, 3.9)
+    direct = model.n_features_in_ == 2  # noqa: PLR2004
+    if direct:
+        points = np.asarray(X, float)
+        names = numbers.column_names(model)[:2]
+        _background(ax, model, points)
+    else:
+        points = numbers.gate_plane(model, X)
+        names = ["gate scores, main direction", "second direction"]
+    _scatter(ax, model, points, owner, labels, direct)
+    style.tidy(ax, "Which expert is asked where", *(style.shorten(name, 40) for name in names))
+    handles = _legend(model, proba, owner, labels)
+    ax.legend(handles=handles, frameon=False, fontsize=style.SMALL, loc="upper left",
+              bbox_to_anchor=(1.0, 1.0), handletextpad=0.3)  # fmt: skip
+    return ax.figure
+
+
+def _background(ax: Any, model: Any, points: np.ndarray) -> None:
+    from matplotlib.colors import to_rgb
+
+    low, high = points.min(axis=0), points.max(axis=0)
+    margin = 0.06 * np.where(high > low, high - low, 1.0)
+    low, high = low - margin, high + margin
+    axes = [np.linspace(low[i], high[i], GRID) for i in (0, 1)]
+    grid = np.stack([g.ravel() for g in np.meshgrid(*axes)], axis=1)
+    proba = numbers.activations(model, grid)
+    shades = np.array([to_rgb(style.colour(k)) for k in range(proba.shape[1])])
+    mixed = 0.55 + 0.45 * (proba @ shades)  # paler, so that points stand out
+    ax.imshow(
+        np.clip(mixed, 0, 1).reshape(GRID, GRID, 3), origin="lower", aspect="auto",
+        extent=(low[0], high[0], low[1], high[1]), interpolation="bilinear",
+    )  # fmt: skip
+
+
+def _scatter(ax: Any, model: Any, points: Any, owner: Any, labels: Any, direct: bool) -> None:
+    classes = [None] if labels is None else list(model.classes_)
+    shades = np.array([style.colour(k) for k in range(model.n_experts)])
+    for number, label in enumerate(classes):
+        member = np.ones(len(points), bool) if label is None else labels == label
+        marker = style.MARKERS[number % len(style.MARKERS)]
+        ax.scatter(
+            *points[member].T, s=15, marker=marker, c=shades[owner[member]], alpha=0.9,
+            edgecolors="white", linewidths=0.5 if direct else 0.3, label=str(label),
+        )  # fmt: skip
+
+
+def _legend(model: Any, proba: np.ndarray, owner: np.ndarray, labels: Any) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    plain: dict[str, Any] = {"ls": "", "ms": 6}
+    shares = proba.mean(axis=0)
+    handles = [
+        Line2D([], [], marker="o", color=style.colour(k), label=f"expert {k + 1}: "
+               f"{100 * shares[k]:.0f} %", **plain)
+        for k in np.argsort(-shares) if np.any(owner == k)
+    ]  # fmt: skip
+    if labels is not None:
+        handles += [
+            Line2D([], [], marker=style.MARKERS[i % len(style.MARKERS)], color=style.FAINT,
+                   label=style.shorten(f"class {c}"), **plain)
+            for i, c in enumerate(model.classes_)
+        ]  # fmt: skip
+    return handles
