@@ -8,12 +8,20 @@ from wideangle import __version__
 from wideangle.cli.bench import bench
 from wideangle.cli.datasets import datasets
 from wideangle.cli.demo import demo
+from wideangle.cli.predict import predict
+from wideangle.cli.report import report
 from wideangle.cli.reproduce import reproduce
+from wideangle.cli.train import train
+
+EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
+"""Which extra brings a package that only some commands need."""
 
 app = typer.Typer(
     name="wideangle",
     help="Bayesian latent-variable models whose components are pushed apart.\n\n"
-    "Start with `wideangle demo`: it needs no data and draws one picture.",
+    "Start with `wideangle demo`: it needs no data. With a table of your own:\n\n"
+    "`wideangle train moe data.csv --target y -o run`, then `wideangle predict run new.csv` and "
+    "`wideangle report run`.",
     rich_markup_mode="markdown",
     no_args_is_help=True,
     add_completion=False,
@@ -39,7 +47,9 @@ def _options(
     pass
 
 
-for command in (demo, reproduce, datasets, bench):
+app.command()(demo)
+app.add_typer(train)
+for command in (predict, report, reproduce, datasets, bench):
     app.command()(command)
 
 
@@ -50,7 +60,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "wideangle").startswith("wideangle"):
             raise
-        _stop(f'{error.name} is not installed; try: pip install "wideangle[report,bench]"')
+        extra = EXTRAS.get(error.name or "", "report,bench")
+        _stop(f'{error.name} is not installed; try: pip install "wideangle[{extra}]"')
     except OSError as error:
         _stop(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except ValueError as error:

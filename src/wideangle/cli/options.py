@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,4 +8,105 @@ import typer
 Seed = Annotated[
     int,
     typer.Option(min=0, help="Fixes every random draw: the same seed gives the same numbers."),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on standard output instead of a table."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result.")]
+
+_DATA, _CHAINS, _OUTPUT = "Columns and rows", "How long to run", "Where it goes"
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        help="CSV, TSV, Parquet, NPZ (arrays X and y, or a sparse matrix) or LIBSVM file.",
+        show_default=False,
+    ),
+]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder that `wideangle train` wrote.")
+]
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Folder to write the run to; it must not exist yet.",
+        rich_help_panel=_OUTPUT,
+        show_default=False,
+    ),
+]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace an earlier run in that folder.", rich_help_panel=_OUTPUT),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with a run that was interrupted.", rich_help_panel=_OUTPUT
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(help="Column to leave out; may be repeated.", rich_help_panel=_DATA),
+]
+Categories = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--category",
+        help="Column of numbers that stand for categories, such as codes; may be repeated.",
+        rich_help_panel=_DATA,
+    ),
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A word that stands for a missing value, beside the empty cell, NA, NaN, null and ?.",
+        rich_help_panel=_DATA,
+    ),
+]
+Header = Annotated[
+    bool,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line names the columns; otherwise they are c1, c2, ...",
+        rich_help_panel=_DATA,
+    ),
+]
+MaxCategories = Annotated[
+    int,
+    typer.Option(
+        min=2,
+        help="Most words of a column that get a column of their own; rarer ones share one.",
+        rich_help_panel=_DATA,
+    ),
+]
+Sparse = Annotated[
+    bool | None,
+    typer.Option(
+        "--sparse/--dense",
+        help="How rows are held in memory; by default as in the file.",
+        rich_help_panel=_DATA,
+        show_default=False,
+    ),
+]
+HeldOut = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        max=0.9,
+        help="Share of the rows that is not trained on but used to check the model.",
+        rich_help_panel=_DATA,
+    ),
+]
+Warmup = Annotated[
+    int, typer.Option(min=0, help="Steps of a chain before its draws.", rich_help_panel=_CHAINS)
+]
+Draws = Annotated[int, typer.Option(min=1, help="Draws of a chain.", rich_help_panel=_CHAINS)]
+Chains = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Independent chains; two or more show disagreement.", rich_help_panel=_CHAINS
+    ),
 ]

@@ -23,6 +23,8 @@ class Number:
     """Put in place of missing values; None leaves them to the model."""
     flagged: bool = False
     """A second column says where a value was missing."""
+    scale: float = 1.0
+    """Values are divided by it."""
     date: bool = False
     """Dates, counted in days since 1970."""
     kind: Literal["number"] = "number"
@@ -95,7 +97,7 @@ class Encoding:
     target: Target | None = None
     ignored: Mapping[str, str] = field(default_factory=dict)
     sparse: bool = False
-    reading: Reading = Reading()
+    reading: Reading = field(default_factory=Reading)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ def _source(plain: Mapping[str, Any]) -> Number | Category:
         return Category(name, _words(plain["values"]), _words(plain["rare"]))
     fill = plain["fill"]
     fill = None if fill is None else float(fill)
-    return Number(name, fill, bool(plain["flagged"]), bool(plain["date"]))
+    return Number(name, fill, bool(plain["flagged"]), float(plain["scale"]), bool(plain["date"]))
 
 
 def _reading(plain: Mapping[str, Any]) -> Reading:

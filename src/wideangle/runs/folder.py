@@ -88,10 +88,10 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     folder = Path(path)
     about = _about(folder)
     for name in PARTS:
-        if _checksum(folder / name) != about["sha256"].get(name):
+        if checksum(folder / name) != about["sha256"].get(name):
             raise StorageError(f"{folder / name} was changed or damaged since it was written.")
     frame = _plain(folder / "frame.json", Encoding.from_json)
-    model = _estimator(about["kind"]).load(folder / MODEL)
+    model = estimator_of(about["kind"]).load(folder / MODEL)
     if model.n_features_in_ != len(frame.columns):
         raise StorageError(f"{folder}: its model and its columns do not belong together.")
     log = folder / "log.txt"
@@ -132,7 +132,7 @@ def write_run(run: Run, path: str | os.PathLike[str], *, force: bool = False) ->
             write(place / name, [_text(content)])
         write(place / "log.txt", [run.log.encode()])
         about = {"format": FORMAT, "version": VERSION, "kind": run.kind}
-        sums = {name: _checksum(place / name) for name in PARTS}
+        sums = {name: checksum(place / name) for name in PARTS}
         write(place / "run.json", [_text(about | {"sha256": sums})])
     return replace(run, path=folder)
 
@@ -173,7 +173,8 @@ def _about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _estimator(kind: Kind) -> Any:
+def estimator_of(kind: Kind) -> Any:
+    """The class of the model of a run."""
     if kind == "moe":
         from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
 
@@ -194,7 +195,8 @@ def _text(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, allow_nan=False, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _checksum(file: Path) -> str:
+def checksum(file: Path) -> str:
+    """SHA-256 of a file."""
     try:
         with open(file, "rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,61 @@
+"""``wideangle predict``."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wideangle.cli import options as opt
+from wideangle.cli import printing
+
+
+def predict(
+    run: opt.RunFolder,
+    data: opt.Data,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write: .csv, .tsv, .parquet, .json or .jsonl; by default CSV on "
+            "standard output.",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", help="Column of the file to copy, such as an id; may be repeated."),
+    ] = None,
+    allow_new: Annotated[
+        bool,
+        typer.Option(
+            "--allow-new", help="Go on when a column has words that were not there in training."
+        ),
+    ] = False,
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Apply a run to new rows, in their order.
+
+    Example: `wideangle predict run new.csv --keep id -o predicted.csv`.
+
+    A mixture of experts gives the class, the probability of each class, and the uncertainty in
+    nats with its part that more data would remove. Features give the activation of each feature,
+    the log density of the row, and how far the row is from its reconstruction.
+    """
+    from wideangle.runs.folder import read_run
+    from wideangle.runs.predict import predict_file, write_predictions
+
+    if output is None and as_json:
+        raise ValueError("--json tells about the file that -o names: say -o too.")
+    done = predict_file(read_run(run), data, keep=tuple(keep or ()), allow_new=allow_new)
+    if not quiet:
+        for note in done.notes:
+            printing.say(note)
+    write_predictions(done.frame, output, source=data)
+    summary: dict[str, Any] = {"output": str(output), "n_rows": len(done.frame), **done.scores}
+    if as_json:
+        printing.show_json({**summary, "notes": done.notes})
+    elif output is not None and not quiet:
+        printing.say(f"{output}: {len(done.frame):,} rows")
+        for name, value in done.scores.items():
+            printing.say(f"{name} {value:.3f}, as the file holds the target")

@@ -1,0 +1,168 @@
+"""Tables in NumPy archives and LIBSVM files."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.frames.encoding import Reading
+from wideangle.frames.table import Table, TableError, count, some
+from wideangle.frames.text import open_bytes, peek
+
+ROWS = ("X", "x")
+LABELS = ("y", "Y", "labels", "target")
+NAMES = ("columns", "feature_names", "names", "vocab")
+CSR_PARTS = ("data", "indices", "indptr", "shape")
+_SVM_LINE = re.compile(r"[-+]?[\d.eE+-]+(\s+qid:\d+)?(\s+\d+:[-+]?[\w.+-]+)*\s*(#.*)?")
+
+
+def read_npz(path: Path, reading: Reading) -> Table:
+    """Read an archive with rows ``X`` and labels ``y``, or the parts of a CSR matrix.
+
+    Names of columns may be in ``columns``, ``feature_names``, ``names`` or ``vocab``. The archives
+    of ``scipy.sparse.save_npz`` are such parts.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if isinstance(archive, np.ndarray):  # pragma: no cover - a file of another name
+                raise TableError(f"{path} is not an archive.")
+            keys = list(archive.files)
+            wanted = {*ROWS, *LABELS, *NAMES, *CSR_PARTS, "format"}
+            arrays = {key: archive[key] for key in keys if key in wanted}
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        what = (
+            "holds Python objects, which are not read" if "pickle" in str(error) else "is damaged"
+        )
+        raise TableError(f"{path} is not a NumPy archive of plain arrays, or it {what}.") from error
+    rows = next((arrays[key] for key in ROWS if key in arrays), None)
+    if rows is None and not all(key in arrays for key in CSR_PARTS):
+        raise TableError(
+            f"{path} has no array X, nor the parts of a sparse matrix ({', '.join(CSR_PARTS)}); it "
+            f"has {some(keys)}."
+        )
+    matrix = _csr(arrays, path) if rows is None else None
+    n_rows, n_columns = _shape(path, rows if matrix is None else matrix)
+    names = _array_names(arrays, path, n_columns)
+    own = next((key for key in LABELS if key in arrays), None)
+    labels = None if own is None else arrays[own]
+    if labels is not None and labels.shape != (n_rows,):
+        raise TableError(
+            f"{path}: {own} has shape {labels.shape}, and one label for each of {n_rows} rows is "
+            "needed."
+        )
+    return _table(path, rows, matrix, names, labels, own, reading)
+
+
+def _csr(arrays: dict[str, np.ndarray], path: Path) -> Any:
+    if str(arrays.get("format", np.array(b"csr")).item()) not in ("csr", "b'csr'"):
+        matrix: Any = sp.load_npz(path)
+        return sp.csr_array(matrix)
+    shape = tuple(int(n) for n in arrays["shape"])
+    try:
+        matrix = sp.csr_array(
+            (arrays["data"], arrays["indices"].astype(np.int64), arrays["indptr"]), shape=shape
+        )
+        matrix.check_format()
+    except ValueError as error:
+        raise TableError(f"{path}: its sparse matrix does not fit together ({error}).") from error
+    return matrix
+
+
+def _shape(path: Path, rows: Any) -> tuple[int, int]:
+    if rows.ndim != 2 or 0 in rows.shape:  # noqa: PLR2004
+        raise TableError(f"{path}: X has shape {tuple(rows.shape)}, and rows by columns is needed.")
+    if rows.dtype.kind not in "biuf":
+        raise TableError(f"{path}: X holds {rows.dtype} and not numbers.")
+    return rows.shape
+
+
+def _array_names(arrays: dict[str, np.ndarray], path: Path, n_columns: int) -> tuple[str, ...]:
+    for key in NAMES:
+        if key in arrays and arrays[key].shape == (n_columns,):
+            names = tuple(str(name) for name in arrays[key])
+            if len(set(names)) < n_columns:
+                raise TableError(f"{path}: {key} holds a name twice.")
+            return names
+    return tuple(f"x{i + 1}" for i in range(n_columns))
+
+
+def _table(
+    path: Path,
+    rows: Any,
+    matrix: Any,
+    names: tuple[str, ...],
+    labels: Any,
+    own: str | None,
+    reading: Reading,
+) -> Table:
+    if matrix is not None:
+        floats: Any = sp.csr_array(matrix).astype(np.float64)
+        floats.sum_duplicates()
+        return Table(
+            path,
+            matrix=floats,
+            matrix_columns=names,
+            labels=labels,
+            own_target=own,
+            uniform=True,
+            reading=reading,
+        )
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=list(names))
+    if labels is not None:
+        if own in names:
+            raise TableError(f"{path}: {own!r} is the name of the labels and of a column.")
+        frame = pd.concat([frame, pd.DataFrame({own: labels})], axis=1)
+    return Table(path, frame, own_target=own, uniform=True, reading=reading)
+
+
+def looks_like_svm(path: Path) -> bool:
+    """Whether the first lines of a text are a label and pairs ``column:value``."""
+    lines = [line for line in peek(path).splitlines()[:20] if line.strip()]
+    pairs = any(":" in line for line in lines)
+    return pairs and all(_SVM_LINE.fullmatch(line.strip()) for line in lines)
+
+
+def read_svm(path: Path, reading: Reading, n_columns: int | None) -> Table:
+    """Read a LIBSVM file.
+
+    Columns are counted from 0 or from 1; from 1 unless a file to train on has a column 0. A file
+    to predict for, ``n_columns`` given, may lack the last columns.
+    """
+    from sklearn.datasets import load_svmlight_file
+
+    if not looks_like_svm(path):
+        raise TableError(f"{path} is not a LIBSVM file: lines of `label column:value ...`.")
+    try:
+        with open_bytes(path) as file:
+            loaded: Any = load_svmlight_file(file, zero_based=True)
+    except (ValueError, EOFError) as error:
+        raise TableError(f"{path} is not a LIBSVM file ({error}).") from error
+    matrix: Any = sp.csr_array(loaded[0])
+    first = reading.first_index
+    if n_columns is None:
+        first = 0 if np.any(matrix.indices == 0) else 1
+    elif first == 1 and np.any(matrix.indices == 0):
+        raise TableError(f"{path} counts columns from 0, and the file trained on from 1.")
+    matrix = sp.csr_array(matrix[:, first:])
+    found = int(matrix.shape[1])
+    if n_columns is None:
+        n_columns = found
+    elif found > n_columns:
+        raise TableError(
+            f"{path} has {count(found, 'column')} and the file trained on had {n_columns}."
+        )
+    if n_columns == 0:
+        raise TableError(f"{path} has labels and no columns.")
+    matrix.resize(matrix.shape[0], n_columns)
+    names = tuple(f"x{i + first}" for i in range(n_columns))
+    used = Reading(reading.header, reading.missing, first)
+    return _table(path, None, matrix, names, loaded[1], "label", used)

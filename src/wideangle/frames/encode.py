@@ -1,0 +1,178 @@
+"""Turn the rows of a table into the numbers a model was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.frames.columns import as_numbers, as_words, content_of, is_missing
+from wideangle.frames.encoding import MISSING, OTHER, Category, Encoding, Number
+from wideangle.frames.table import Table, TableError, count, some
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows as a model takes them, and what there is to say about them."""
+
+    X: Any
+    """(n, p), dense with NaN where a value is left to the model, or CSR."""
+    notes: list[str]
+
+
+def encode(table: Table, encoding: Encoding, *, allow_new: bool = False) -> Encoded:
+    """Encode rows.
+
+    Parameters
+    ----------
+    table
+        Rows with at least the columns that were trained on, in any order.
+    encoding
+        What was learned from the training rows.
+    allow_new
+        Take words that were never seen as one of the rare ones, or as none of those known;
+        otherwise they are refused.
+
+    Raises
+    ------
+    TableError
+        A column is missing, holds words instead of numbers or numbers instead of words, or has
+        new words.
+    """
+    if encoding.sources is None:
+        return Encoded(_matrix(table, encoding), [])
+    if table.frame is None:
+        raise TableError(
+            f"{table.source} is a sparse matrix without names of columns, and {_wanted(encoding)}."
+        )
+    _check_names(table, encoding)
+    notes: list[str] = []
+    blocks = [
+        _numbers(table, source, encoding, notes)
+        if isinstance(source, Number)
+        else _words(table, source, encoding, allow_new, notes)
+        for source in encoding.sources
+    ]
+    if encoding.sparse:
+        X: Any = sp.csr_array(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"))
+        if np.isnan(X.data).any():
+            raise TableError(
+                f"{table.source}: sparse rows cannot have missing values; use --dense."
+            )
+        return Encoded(X, notes)
+    return Encoded(np.concatenate(blocks, axis=1), notes)
+
+
+def _matrix(table: Table, encoding: Encoding) -> Any:
+    n_columns = len(encoding.matrix_columns)
+    if table.frame is None:
+        X: Any = table.matrix
+    elif set(encoding.matrix_columns) <= set(table.names):
+        X = sp.csr_array(table.frame[list(encoding.matrix_columns)].to_numpy(np.float64))
+    else:
+        raise TableError(f"{table.source} has named columns, and the model had a sparse matrix.")
+    if X.shape[1] != n_columns:
+        raise TableError(
+            f"{table.source} has {count(X.shape[1], 'column')} and the model was trained on "
+            f"{n_columns}."
+        )
+    if not np.all(np.isfinite(X.data)):
+        raise TableError(f"{table.source}: its sparse matrix holds values that are not finite.")
+    return X if encoding.sparse else X.toarray()
+
+
+def _check_names(table: Table, encoding: Encoding) -> None:
+    assert encoding.sources is not None
+    absent = [one.name for one in encoding.sources if one.name not in table.frame.columns]
+    if not absent:
+        return
+    if table.uniform and all(name.startswith("x") for name in absent):
+        raise TableError(f"{table.source} has {len(table.names)} columns, and {_wanted(encoding)}.")
+    what = "the column" if len(absent) == 1 else "the columns"
+    hint = table.suggest(absent[0]) if len(absent) == 1 else ""
+    raise TableError(f"{table.source} lacks {what} {some(absent)}{hint}.")
+
+
+def _wanted(encoding: Encoding) -> str:
+    assert encoding.sources is not None
+    names = [source.name for source in encoding.sources]
+    return f"the model was trained on {count(len(names), 'column')}: {some(names)}"
+
+
+def _numbers(table: Table, source: Number, encoding: Encoding, notes: list[str]) -> np.ndarray:
+    column = table.frame[source.name]
+    values = as_numbers(column)
+    gone = np.isnan(values)
+    wrong = gone & ~is_missing(column)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise TableError(
+            f"{table.source}: column {source.name!r} holds {str(column.iloc[row])!r} in row "
+            f"{int(column.index[row]) + 1}, and the model was trained on numbers there."
+        )
+    if source.fill is None:
+        return values[:, None] / source.scale
+    if gone.any() and not source.flagged:
+        notes.append(
+            f"{source.name!r} is missing in {count(int(gone.sum()), 'row')} and never was in "
+            f"training: replaced by the median, {source.fill:g}"
+        )
+    parts = [np.where(gone, source.fill, values) / source.scale]
+    if source.flagged:
+        parts.append(gone.astype(np.float64))
+    return np.stack(parts, axis=1)
+
+
+def _words(
+    table: Table, source: Category, encoding: Encoding, allow_new: bool, notes: list[str]
+) -> np.ndarray:
+    column = table.frame[source.name]
+    words = as_words(column)
+    place = {value: i for i, value in enumerate(source.values)}
+    if OTHER in place:
+        place |= {word: place[OTHER] for word in source.rare}
+    known = np.array([word is None or word in place for word in words], dtype=bool)
+    new = sorted({str(word) for word in words[~known]})
+    if new and not allow_new:
+        raise TableError(_about_new(table, source, column, new))
+    if new:
+        taken_as = "a rare one" if OTHER in place else "none of the known ones"
+        n_new = count(int(np.sum(~known)), "row")
+        notes.append(f"{source.name!r} has new words in {n_new}, taken as {taken_as}: {some(new)}")
+    result = np.zeros((len(words), len(source.values)))
+    where = np.array([place.get(word, place.get(OTHER, -1)) for word in words], dtype=np.int64)
+    gone = np.array([word is None for word in words], dtype=bool)
+    where[gone] = place.get(MISSING, -1)
+    rows = np.flatnonzero(where >= 0)
+    result[rows, where[rows]] = 1.0
+    if gone.any() and MISSING not in place:
+        if encoding.target is None:  # the feature model takes missing entries as they are
+            result[gone] = np.nan
+        else:
+            notes.append(
+                f"{source.name!r} is missing in {count(int(gone.sum()), 'row')} and never was in "
+                "training: taken as none of the known words"
+            )
+    return result
+
+
+def _about_new(table: Table, source: Category, column: Any, new: list[str]) -> str:
+    if content_of(column) == "number" and not any(_is_number(word) for word in source.values):
+        return (
+            f"{table.source}: column {source.name!r} holds numbers ({some(new)}), and the model "
+            f"was trained on words there ({some(source.values)})."
+        )
+    return (
+        f"{table.source}: column {source.name!r} has {count(len(new), 'word')} that the model "
+        f"never saw ({some(new)}); it knows {some(source.values)}; add --allow-new to go on."
+    )
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
