@@ -1,12 +1,13 @@
 """The ``wideangle`` command: one file for each command; parse, call, print."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from wideangle import __version__
 from wideangle.cli.bench import bench
-from wideangle.cli.datasets import datasets
+from wideangle.cli.datasets import app as datasets
 from wideangle.cli.demo import demo
 from wideangle.cli.predict import predict
 from wideangle.cli.report import report
@@ -16,8 +17,19 @@ from wideangle.cli.train import train
 EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
 """Which extra brings a package that only some commands need."""
 
+ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
+
+
+class _InOrder(TyperGroup):
+    """Commands in the order a newcomer needs them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
 app = typer.Typer(
     name="wideangle",
+    cls=_InOrder,
     help="Bayesian latent-variable models whose components are pushed apart.\n\n"
     "Start with `wideangle demo`: it needs no data. With a table of your own:\n\n"
     "`wideangle train moe data.csv --target y -o run`, then `wideangle predict run new.csv` and "
@@ -47,10 +59,10 @@ def _options(
     pass
 
 
-app.command()(demo)
-app.add_typer(train)
-for command in (predict, report, reproduce, datasets, bench):
+for command in (demo, predict, report, reproduce, bench):
     app.command()(command)
+for group in (train, datasets):
+    app.add_typer(group)
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ AsJson = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result.")]
 
-_DATA, _CHAINS, _OUTPUT = "Columns and rows", "How long to run", "Where it goes"
+DATA, CHAINS, OUTPUT = "Columns and rows", "How long to run", "Where it goes"
+"""Headings in the help of a command."""
 
 Data = Annotated[
     Path,
@@ -33,37 +34,35 @@ Output = Annotated[
         "--output",
         "-o",
         help="Folder to write the run to; it must not exist yet.",
-        rich_help_panel=_OUTPUT,
+        rich_help_panel=OUTPUT,
         show_default=False,
     ),
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Replace an earlier run in that folder.", rich_help_panel=_OUTPUT),
+    typer.Option("--force", help="Replace an earlier run in that folder.", rich_help_panel=OUTPUT),
 ]
 Resume = Annotated[
     bool,
-    typer.Option(
-        "--resume", help="Go on with a run that was interrupted.", rich_help_panel=_OUTPUT
-    ),
+    typer.Option("--resume", help="Go on with a run that was interrupted.", rich_help_panel=OUTPUT),
 ]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option(help="Column to leave out; may be repeated.", rich_help_panel=_DATA),
+    typer.Option(help="Column to leave out; may be repeated.", rich_help_panel=DATA),
 ]
 Categories = Annotated[
     list[str] | None,
     typer.Option(
         "--category",
         help="Column of numbers that stand for categories, such as codes; may be repeated.",
-        rich_help_panel=_DATA,
+        rich_help_panel=DATA,
     ),
 ]
 Missing = Annotated[
     list[str] | None,
     typer.Option(
         help="A word that stands for a missing value, beside the empty cell, NA, NaN, null and ?.",
-        rich_help_panel=_DATA,
+        rich_help_panel=DATA,
     ),
 ]
 Header = Annotated[
@@ -71,7 +70,7 @@ Header = Annotated[
     typer.Option(
         "--header/--no-header",
         help="Whether the first line names the columns; otherwise they are c1, c2, ...",
-        rich_help_panel=_DATA,
+        rich_help_panel=DATA,
     ),
 ]
 MaxCategories = Annotated[
@@ -79,7 +78,7 @@ MaxCategories = Annotated[
     typer.Option(
         min=2,
         help="Most words of a column that get a column of their own; rarer ones share one.",
-        rich_help_panel=_DATA,
+        rich_help_panel=DATA,
     ),
 ]
 Sparse = Annotated[
@@ -87,7 +86,7 @@ Sparse = Annotated[
     typer.Option(
         "--sparse/--dense",
         help="How rows are held in memory; by default as in the file.",
-        rich_help_panel=_DATA,
+        rich_help_panel=DATA,
         show_default=False,
     ),
 ]
@@ -97,16 +96,16 @@ HeldOut = Annotated[
         min=0.0,
         max=0.9,
         help="Share of the rows that is not trained on but used to check the model.",
-        rich_help_panel=_DATA,
+        rich_help_panel=DATA,
     ),
 ]
 Warmup = Annotated[
-    int, typer.Option(min=0, help="Steps of a chain before its draws.", rich_help_panel=_CHAINS)
+    int, typer.Option(min=0, help="Steps of a chain before its draws.", rich_help_panel=CHAINS)
 ]
-Draws = Annotated[int, typer.Option(min=1, help="Draws of a chain.", rich_help_panel=_CHAINS)]
+Draws = Annotated[int, typer.Option(min=1, help="Draws of a chain.", rich_help_panel=CHAINS)]
 Chains = Annotated[
     int,
     typer.Option(
-        min=1, help="Independent chains; two or more show disagreement.", rich_help_panel=_CHAINS
+        min=1, help="Independent chains; two or more show disagreement.", rich_help_panel=CHAINS
     ),
 ]
