@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 
 _SAMPLE_DIMS = ("chain", "draw")
 _NOT_SAMPLED = {"observed_data", "constant_data", "predictions_constant_data"}
+_OURS = {"posterior_raw"}
+"""Groups that ArviZ 0.x does not know and would leave out."""
 
 
 def to_arviz(
@@ -54,7 +56,11 @@ def to_arviz(
     arviz = _import_arviz()
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict(tables, **labels)
-    return arviz.from_dict(**tables, **labels)
+    result = arviz.from_dict(**{k: v for k, v in tables.items() if k not in _OURS}, **labels)
+    for group in tables.keys() & _OURS:
+        table = arviz.from_dict(posterior=tables[group], **labels)["posterior"]
+        result.add_groups({group: table}, warn_on_custom_groups=False)
+    return result
 
 
 def _import_arviz() -> Any:

@@ -5,14 +5,11 @@ import pytest
 from scipy.stats import norm
 
 from statistical import FOUR, z_score
-from wideangle.estimators import lfm_components
 from wideangle.estimators.lfm_components import (
     matters,
     price,
     removal_cost,
     sample_rows,
-    training_activation,
-    training_mean,
 )
 from wideangle.models.held_out_rows import FeatureDraw
 
@@ -49,21 +46,31 @@ def test_removal_cost_is_the_loss_of_log_likelihood():
 
 
 def test_price_by_hand():
-    draw = FeatureDraw(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]), np.full(3, 0.5), 0.5)
-    found = price(draw, [5, 0, 10], 10)
+    found = price([5, 0, 10, 1], [25.0, 1.0, 1.0, 0.1], 0.5, 10, 2)
+    entropy = -np.log(0.1) * 0.1 - np.log(0.9) * 0.9
     expected = [
-        10 * np.log(2) + np.log(1 + 5 * 25 / (2 * 0.5)),
+        10 * np.log(2) + 1 + np.log(5 * 25 / (2 * 0.5)),
         0.0,
-        np.log(1 + 10 * 1 / (2 * 0.5)),
+        1 + np.log(10 * 1 / (2 * 0.5)),
+        10 * entropy + 0.1,
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_price_is_the_cost_of_writing_the_column_down():
     # The entropy term is the logarithm of the number of columns with m ones, to leading order.
-    draw = FeatureDraw(np.zeros((1, 3)), np.full(1, 0.5), 1.0)
     columns = np.sum(np.log(np.arange(1801, 2001))) - np.sum(np.log(np.arange(1, 201)))
-    assert price(draw, [200], 2000)[0] == pytest.approx(columns, rel=0.01)
+    assert price([200], [0.0], 1.0, 2000, 3)[0] == pytest.approx(columns, rel=0.01)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_vector_fitted_to_noise_does_not_matter_however_many_columns(count):
+    rng = np.random.default_rng(count)
+    rows = rng.normal(size=(50, 4000))
+    z = np.zeros((50, 1), np.uint8)
+    z[:count] = 1
+    draw = FeatureDraw(rows[:count].mean(axis=0)[None], np.full(1, 0.1), 1.0, z)
+    assert not matters(draw, *statistics(draw, rows), 50).any()
 
 
 def test_true_features_matter_and_unneeded_ones_do_not():
@@ -92,7 +99,8 @@ def test_hundreds_of_features_matter_at_once():
 def test_the_factor_sets_the_rule():
     draw, rows = problem()
     stats = statistics(draw, rows)
-    ratio = removal_cost(draw, *stats) / price(draw, np.diagonal(stats[0]), 300)
+    squares = np.sum(draw.features**2, axis=1)
+    ratio = removal_cost(draw, *stats) / price(np.diagonal(stats[0]), squares, 0.25, 300, 30)
     middle = np.sort(ratio)[1:3].mean()
     np.testing.assert_array_equal(matters(draw, *stats, 300, factor=middle), ratio > middle)
     assert matters(draw, *stats, 300, factor=0.0).all()
@@ -106,30 +114,6 @@ def test_float32_statistics_give_the_same_answer():
     np.testing.assert_allclose(
         removal_cost(single, *stats), removal_cost(draw, *statistics(draw, rows)), rtol=1e-3
     )
-
-
-def test_training_rows_are_averaged_over_draws(monkeypatch):
-    monkeypatch.setattr(lfm_components, "CHUNK_ROWS", 7)
-    rng = np.random.default_rng(0)
-    draws = [
-        FeatureDraw(
-            rng.normal(size=(k, 4)), np.full(k, 0.5), 1.0, rng.integers(0, 2, (20, k), np.uint8)
-        )
-        for k in (2, 0, 3)
-    ]
-    z = [draw.assignments for draw in draws]
-    index = np.array([[1, 0, -1], [-1, -1, -1], [0, -1, -1]])
-    found = training_activation(draws, index)
-    expected = np.transpose([(z[0][:, 1] + z[2][:, 0]) / 2, z[0][:, 0], np.zeros(20)])
-    np.testing.assert_allclose(found, expected)
-    means = sum(a @ draw.features for a, draw in zip(z, draws, strict=True)) / 3
-    np.testing.assert_allclose(training_mean(draws), means)
-
-
-def test_draws_without_assignments_are_refused():
-    draw = problem()[0]._replace(assignments=None)
-    with pytest.raises(ValueError, match="assignments"):
-        training_mean([draw])
 
 
 def test_sampled_rows_have_the_moments_of_the_model():

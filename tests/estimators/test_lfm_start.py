@@ -353,7 +353,7 @@ def test_the_noise_is_guessed_within_a_few_per_cent(n_rows, dim, n_features):
 def test_columns_of_zeros_do_not_spoil_the_guess():
     data, _ = planted(0, 1000, 30, 5, n_nonzero=10)
     wide = np.hstack([data, np.zeros((1000, 30))])
-    guess = lfm_noise.guess_noise(np.random.default_rng(0), FeatureRows(wide))
+    guess = lfm_noise.read_spectrum(np.random.default_rng(0), FeatureRows(wide)).noise_variance
     assert guess == pytest.approx(NOISE, rel=0.06)
 
 

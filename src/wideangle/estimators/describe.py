@@ -1,4 +1,4 @@
-"""A fitted mixture of experts in words and as a small HTML table."""
+"""Fitted models in words and as a small HTML table; the facts of a mixture of experts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import html as escape
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 
 def facts(model: Any) -> list[tuple[str, str]]:
@@ -33,14 +35,32 @@ def facts(model: Any) -> list[tuple[str, str]]:
     return rows
 
 
-def text(model: Any) -> str:
-    """Aligned lines."""
-    return as_text(facts(model))
+class ShowsFacts:
+    """Gives an estimator with a method ``_facts`` its summary and its view in a notebook."""
 
+    def summary(self) -> str:
+        """A short account of the fit in plain text."""
+        check_is_fitted(self)
+        return as_text(self._facts())
 
-def html(model: Any) -> str:
-    """A table."""
-    return as_html(facts(model))
+    def _facts(self) -> list[tuple[str, str]]:
+        raise NotImplementedError
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + self._facts_html()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+        if "text/html" in bundle:
+            bundle["text/html"] += self._facts_html()
+        return bundle
+
+    def _facts_html(self) -> str:
+        try:
+            check_is_fitted(self)
+        except NotFittedError:
+            return ""
+        return as_html(self._facts())
 
 
 def as_text(rows: list[tuple[str, str]]) -> str:

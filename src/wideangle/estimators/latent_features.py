@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.diagnostics import warn
 from wideangle.estimators import lfm_fit, lfm_posterior, lfm_prepare, lfm_saving, lfm_score
-from wideangle.estimators.describe import as_html, as_text
+from wideangle.estimators.describe import ShowsFacts
 from wideangle.estimators.lfm_components import sample_rows
 from wideangle.estimators.lfm_describe import facts
 from wideangle.models.feature_rows import FeatureRows
@@ -34,7 +34,9 @@ class DisagreementWarning(UserWarning):
     """Independent searches or chains found different features."""
 
 
-class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LatentFeatureModel(
+    ShowsFacts, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     r"""Rows as sums of a few features each, out of as many features as the data ask for.
 
     Each row is :math:`x_n = \sum_k z_{nk} w_k` plus Gaussian noise, with :math:`z_{nk}` on or off.
@@ -414,22 +416,8 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         check_is_fitted(self)
         return lfm_posterior.to_arviz(self.trace_, self.posterior_)
 
-    def summary(self) -> str:
-        """A short account of the fit in plain text."""
-        check_is_fitted(self)
-        return as_text(facts(self))
-
-    def _repr_html_inner(self) -> str:
-        return super()._repr_html_inner() + self._facts_html()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._facts_html()
-        return bundle
-
-    def _facts_html(self) -> str:
-        return as_html(facts(self)) if self.__sklearn_is_fitted__() else ""
+    def _facts(self) -> list[tuple[str, str]]:
+        return facts(self)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

@@ -123,7 +123,6 @@ def run_chain(
     design: Design,
     plan: Plan,
     *,
-    n_threads: int = 1,
     after: Callable[[Chain], bool] | None = None,
 ) -> Chain:
     """Sweep until the plan is done; ``after`` is called after each sweep and may end the run."""
@@ -134,7 +133,7 @@ def run_chain(
             steps = steps_of(chain.tuning, warming)
         if isinstance(rows, ImputedRows):
             _impute(chain, rows, index)
-        features, account = _sweep(chain, rows, design, index, steps, n_threads)
+        features, account = _sweep(chain, rows, design, index, steps)
         chain.features = features
         if design.hamiltonian and warming:
             chain.tuning = learn_steps(chain.tuning, account)
@@ -213,7 +212,7 @@ def steps_of(tuning: dict[str, adapt.DualAveraging], warming: bool) -> Steps:
 
 
 def _sweep(
-    chain: Chain, rows: FeatureRows, design: Design, index: int, steps: Steps, n_threads: int
+    chain: Chain, rows: FeatureRows, design: Design, index: int, steps: Steps
 ) -> tuple[Features, lfm_sweep.Account]:
     """One sweep; where the arrays are too small it is repeated with larger ones and the same key.
 
@@ -226,14 +225,14 @@ def _sweep(
         if not bool(begun.slice.overflow):
             break
         features = with_room(features, room_for(features.room))
-    begun, seen = _assign(begun, rows, design, n_threads)
+    begun, seen = _assign(begun, rows, design)
     features, n_moved = _finish_assignments(keys, begun, seen, design)
     stats = summarise_on_host(features, rows)
     return _finish(keys, features, stats, design, steps, n_moved)
 
 
 def _assign(
-    begun: lfm_sweep.Begun, rows: FeatureRows, design: Design, n_threads: int
+    begun: lfm_sweep.Begun, rows: FeatureRows, design: Design
 ) -> tuple[lfm_sweep.Begun, Seen]:
     """Products of the rows with the features and newborns in one pass, and new assignments."""
     features = begun.features
@@ -249,7 +248,6 @@ def _assign(
         np.asarray(features.weights),
         n_live,
         float(features.hyper.noise),
-        n_threads=n_threads,
     )
     products = np.zeros((rows.n_rows, room), vectors.dtype)
     products[:, :n_live] = found[:, :n_live]

@@ -1,4 +1,4 @@
-r"""Which features of a posterior draw matter, and what draws say about the training rows.
+r"""Which features of a posterior draw matter, and new rows from a draw.
 
 A draw of the feature model holds a few features that explain nothing, because the prior puts them
 there. A feature *matters* if taking it away costs more log-likelihood than its price, about the
@@ -8,16 +8,12 @@ draws by :mod:`wideangle.estimators.lfm_match`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
 
 from wideangle.models.held_out_rows import FeatureDraw
-
-CHUNK_ROWS = 4096
-"""Training rows handled at once."""
 
 
 def removal_cost(draw: FeatureDraw, gram: Any, cross: Any) -> np.ndarray:
@@ -42,20 +38,23 @@ def removal_cost(draw: FeatureDraw, gram: Any, cross: Any) -> np.ndarray:
     return explained / (2.0 * float(draw.noise_variance))
 
 
-def price(draw: FeatureDraw, counts: Any, n_rows: int) -> np.ndarray:
-    r"""Nats that a feature must earn, (K,).
+def price(counts: Any, squares: Any, noise: float, n_rows: int, dim: int) -> np.ndarray:
+    r"""Nats that features must earn, from the rows that use them and their squared lengths.
 
-    .. math:: N H(m_k / N) + \frac D2 \log\Big(1 + \frac{m_k |w_k|^2}{D \sigma^2}\Big),
+    .. math:: N H(m/N) + \tfrac D2 (1 + \log q), \qquad q = m |w|^2 / (D \sigma^2) > 1,
 
-    the entropy H of its column of Z and the precision to which the rows determine its vector. Both
-    grow with the data, where a fixed share of the energy would fail with hundreds of features.
+    and :math:`D q / 2` in place of the second term up to q = 1. The first term codes which of the N
+    rows have the feature. The second is the difference between the likelihood at the least squares
+    w, a gain of D q / 2, and the evidence of a Gaussian w of the best variance,
+    :math:`(D/2)(q - 1 - \log q)`, which is 0 up to q = 1: a vector fitted to m rows of pure noise
+    has q = 1 and is worth nothing, however large D is. Both grow with the data, where a fixed share
+    of the energy would fail with hundreds of features.
     """
-    features = np.asarray(draw.features, np.float64)
     share = np.asarray(counts, np.float64) / max(n_rows, 1)
     entropy = -xlogy(share, share) - xlogy(1.0 - share, 1.0 - share)
-    dim = features.shape[1]
-    signal = share * n_rows * np.sum(features**2, axis=1) / (dim * float(draw.noise_variance))
-    return n_rows * entropy + 0.5 * dim * np.log1p(signal)
+    q = np.asarray(counts, np.float64) * np.asarray(squares, np.float64) / (dim * noise)
+    vector = np.where(q > 1.0, 1.0 + np.log(np.maximum(q, 1.0)), q)
+    return n_rows * entropy + 0.5 * dim * vector
 
 
 def matters(
@@ -63,31 +62,9 @@ def matters(
 ) -> np.ndarray:
     """Features whose removal costs more than ``factor`` times their :func:`price`, (K,) of bool."""
     counts = np.diagonal(np.asarray(gram))
-    return removal_cost(draw, gram, cross) > factor * price(draw, counts, n_rows)
-
-
-def training_activation(draws: Sequence[FeatureDraw], index: np.ndarray) -> np.ndarray:
-    """Share of the draws with a component in which a training row has it, (N, components).
-
-    The mean is over the draws that have the component; times ``presence`` it is over all.
-    """
-    index = np.asarray(index)
-    total = np.zeros((len(_assignments(draws[0])), index.shape[1]))
-    for draw, numbers in zip(draws, index, strict=True):
-        found = np.flatnonzero(numbers >= 0)
-        for rows in _row_chunks(len(total)):
-            total[rows, found] += _assignments(draw)[rows][:, numbers[found]]
-    return total / np.maximum((index >= 0).sum(axis=0), 1)
-
-
-def training_mean(draws: Sequence[FeatureDraw]) -> np.ndarray:
-    """Posterior mean of Z W, (N, D), over all draws and all features, not only components."""
-    total = np.zeros((len(_assignments(draws[0])), draws[0].features.shape[1]))
-    for draw in draws:
-        features = np.asarray(draw.features, np.float64)
-        for rows in _row_chunks(len(total)):
-            total[rows] += _assignments(draw)[rows].astype(np.float64) @ features
-    return total / len(draws)
+    squares = np.sum(np.asarray(draw.features, np.float64) ** 2, axis=1)
+    needed = price(counts, squares, float(draw.noise_variance), n_rows, draw.features.shape[1])
+    return removal_cost(draw, gram, cross) > factor * needed
 
 
 def sample_rows(draw: FeatureDraw, n_rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -96,13 +73,3 @@ def sample_rows(draw: FeatureDraw, n_rows: int, rng: np.random.Generator) -> np.
     z = rng.random((n_rows, len(features))) < np.asarray(draw.sticks)
     noise = rng.standard_normal((n_rows, features.shape[1]))
     return z.astype(np.float64) @ features + np.sqrt(float(draw.noise_variance)) * noise
-
-
-def _assignments(draw: FeatureDraw) -> np.ndarray:
-    if draw.assignments is None:
-        raise ValueError("the draw has no assignments of training rows.")
-    return draw.assignments
-
-
-def _row_chunks(n_rows: int) -> list[slice]:
-    return [slice(i, i + CHUNK_ROWS) for i in range(0, n_rows, CHUNK_ROWS)]

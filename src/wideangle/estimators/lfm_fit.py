@@ -77,68 +77,91 @@ def fit(
     that the search can fail, which the list of objectives tells as well. Ctrl-C keeps the draws
     there are; before the first one it ends the fit.
     """
-    stop = threading.Event()
-    files = [_file(how, i) for i in range(how.n_chains)]
     keys = jax.random.split(key, how.n_chains)
     rows = [make_rows() for _ in range(how.n_chains)]
-    chains: list[Any] = [file.load() for file in files]
-    counts = [0 if chain is None else chain.n_done for chain in chains]
-    n_sweeps = how.plan.n_sweeps
+    files = [_file(how, i) for i in range(how.n_chains)]
+    job = _Job(keys, rows, files, [file.load() for file in files], design, values, how)
+    n_sweeps, n_warmup = how.plan.n_sweeps, how.plan.n_warmup
     with (
         ThreadPoolExecutor(how.n_jobs) as pool,
-        Progress(how.n_chains * n_sweeps, how.n_chains * how.plan.n_warmup, how.progress) as bar,
-        _stopping(stop),
+        Progress(how.n_chains * n_sweeps, how.n_chains * n_warmup, how.progress) as bar,
+        _stopping(job.stop),
     ):
-        if any(chain is None for chain in chains):
-            work = [
-                pool.submit(_search, k, r, values, how, stop.is_set)
-                for k, r in zip(keys, rows, strict=True)
-            ]
-            _attend(work, stop, lambda: bar.at(sum(counts)))
-            starts: list[Any] = [one.result() for one in work]
-            _pass_on(stop.is_set())
+
+        def attend(work: list[Future[Any]]) -> list[Any]:
+            return _attend(work, job.stop, lambda: bar.at(sum(job.counts)))
+
+        objectives = files[0].objectives
+        if any(chain is None for chain in job.chains):
+            starts = attend([pool.submit(job.search, i) for i in range(how.n_chains)])
+            _pass_on(job.stop.is_set())
             objectives = np.array([start.objective for start in starts])
-            chains = [
-                chain or _begin(k, starts, i, values, design, r)
-                for i, (k, chain, r) in enumerate(zip(keys, chains, rows, strict=True))
-            ]
-        else:
-            objectives = files[0].objectives
-
-        on_device: Any = rows[0].on_device() if how.device else None
-        turn = threading.Lock()  # a device runs one chain at a time
-
-        def run(i: int) -> Chain:
-            if not how.device:
-                return run_one(i)
-            with turn:
-                return run_one(i)
-
-        def run_one(i: int) -> Chain:
-            def after(chain: Chain) -> bool:
-                counts[i] = chain.n_done
-                files[i].save(chain)
-                return stop.is_set()
-
-            if stop.is_set():  # before this chain had its turn
-                return chains[i]
-            files[i].objectives = objectives
-            files[i].save(chains[i], now=True)
-            try:
-                if how.device:
-                    return run_chain_on_device(chains[i], on_device, design, how.plan, after=after)
-                return run_chain(chains[i], rows[i], design, how.plan, after=after)
-            finally:
-                files[i].save(chains[i], now=True)
-
-        work = [pool.submit(run, i) for i in range(how.n_chains)]
-        _attend(work, stop, lambda: bar.at(sum(counts)))
-        chains = [one.result() for one in work]
-    if stop.is_set():
+            job.begin(starts)
+        for file in files:
+            file.objectives = objectives
+        chains = attend([pool.submit(job.run, i) for i in range(how.n_chains)])
+    if job.stop.is_set():
         return Fitted(_worth_keeping(chains), objectives, True)
     for file in files:
         file.remove()
     return Fitted(chains, objectives, False)
+
+
+@dataclass
+class _Job:
+    """What the workers of a fit share; each method is the work on one chain."""
+
+    keys: Key
+    rows: list[FeatureRows]
+    files: list[ChainFile]
+    chains: list[Any]
+    design: Design
+    values: Values
+    how: Settings
+
+    def __post_init__(self) -> None:
+        self.stop = threading.Event()
+        self.counts = [0 if chain is None else chain.n_done for chain in self.chains]
+        self._turn = threading.Lock()  # a device runs one chain at a time
+        self._there: Any = None
+
+    def search(self, i: int) -> Start | None:
+        """Look for the features that a chain begins from."""
+        return _search(self.keys[i], self.rows[i], self.values, self.how, self.stop.is_set)
+
+    def begin(self, starts: list[Start]) -> None:
+        """Make the chains that no file holds."""
+        for i, chain in enumerate(self.chains):
+            if chain is None:
+                made = _begin(self.keys[i], starts, i, self.values, self.design, self.rows[i])
+                self.chains[i] = made
+
+    def run(self, i: int) -> Chain:
+        """Run a chain to its end, or until it is told to stop, and save it on the way."""
+        if not self.how.device:
+            return self._run(i)
+        with self._turn:
+            return self._run(i)
+
+    def _run(self, i: int) -> Chain:
+        chain, file, plan = self.chains[i], self.files[i], self.how.plan
+        if self.stop.is_set():  # before this chain had its turn
+            return chain
+
+        def after(chain: Chain) -> bool:
+            self.counts[i] = chain.n_done
+            file.save(chain)
+            return self.stop.is_set()
+
+        file.save(chain, now=True)
+        try:
+            if not self.how.device:
+                return run_chain(chain, self.rows[i], self.design, plan, after=after)
+            if self._there is None:
+                self._there = self.rows[0].on_device()
+            return run_chain_on_device(chain, self._there, self.design, plan, after=after)
+        finally:
+            file.save(chain, now=True)
 
 
 @contextmanager
@@ -174,8 +197,8 @@ def _worth_keeping(chains: list[Chain]) -> list[Chain]:
     return kept
 
 
-def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], None]) -> None:
-    """Wait for all of the work; Ctrl-C asks it to stop, an error elsewhere too."""
+def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], None]) -> list[Any]:
+    """Results of all of the work; Ctrl-C asks it to stop, an error elsewhere too."""
     pending = set(work)
     while pending:
         try:
@@ -185,6 +208,7 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
             show()
         except KeyboardInterrupt:
             stop.set()
+    return [one.result() for one in work]
 
 
 def _search(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from wideangle.estimators.lfm_components import price
 from wideangle.models.feature_rows import FeatureRows
 
 ROUNDS, LAST_ROUNDS = 8, 3
@@ -35,25 +36,15 @@ class Launch(NamedTuple):
 
 
 def penalty(problem: Problem, counts: Any, lengths: Any, variance: float) -> Any:
-    r"""Price of features, in nats: what they must gain in log likelihood to be kept.
-
-    .. math:: N H(m/N) + (D/2) (1 + \log q), \qquad q = m |w|^2 / (D v) > 1
-
-    The first term codes which of the N rows have the feature. The second is the difference between
-    the likelihood at the least squares w, a gain of D q / 2, and the evidence of a Gaussian w of
-    the best variance, :math:`(D/2)(q - 1 - \log q)`, which is 0 up to q = 1: a vector fitted to m
-    rows of pure noise has q = 1 and is worth nothing, however large D is.
+    r"""The :func:`~.lfm_components.price` of features; ``lengths`` are :math:`|w|^2`.
 
     In a subspace the directions left out would have added one :math:`v/m` each to
-    :math:`|w|^2`, and half a nat to the gain: noise that fits itself. ``lengths`` are |w|².
+    :math:`|w|^2`, and half a nat to the gain: noise that fits itself.
     """
-    share = np.clip(np.asarray(counts, float) / problem.rows.n_rows, 1e-300, 1.0)
-    rest = np.clip(1.0 - share, 1e-300, 1.0)
-    entropy = -share * np.log(share) - rest * np.log(rest)
     unseen = problem.full_dim - problem.rows.dim
-    q = (counts * lengths / variance + unseen) / problem.full_dim
-    vector = 0.5 * problem.full_dim * np.where(q > 1.0, 1.0 + np.log(np.maximum(q, 1.0)), q)
-    return problem.rows.n_rows * entropy + vector - 0.5 * unseen
+    counts = np.asarray(counts, np.float64)
+    whole = lengths + unseen * variance / np.maximum(counts, 1.0)
+    return price(counts, whole, variance, problem.rows.n_rows, problem.full_dim) - 0.5 * unseen
 
 
 def launch(rng: np.random.Generator, residual: np.ndarray, variance: float) -> Launch | None:
@@ -176,5 +167,5 @@ def takers(problem: Problem, new: Launch, along: np.ndarray, variance: float) ->
     gain = (along - 0.5 * square) / variance
     chosen = gain + math.log(new.share / (1.0 - new.share)) > 0
     count = chosen.sum()
-    price = penalty(problem, count, square, variance)
-    return chosen.astype(np.uint8) if gain[chosen].sum() > price else None
+    needed = penalty(problem, count, square, variance)
+    return chosen.astype(np.uint8) if gain[chosen].sum() > needed else None

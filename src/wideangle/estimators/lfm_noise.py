@@ -24,11 +24,6 @@ class Reading(NamedTuple):
     rank: int | None
 
 
-def guess_noise(rng: np.random.Generator, rows: FeatureRows) -> float:
-    """Variance of the noise; see :func:`read_spectrum`."""
-    return read_spectrum(rng, rows).noise_variance
-
-
 def read_spectrum(rng: np.random.Generator, rows: FeatureRows) -> Reading:
     r"""Noise and rank of the signal, taking the rank to be at most half of min(N, D).
 

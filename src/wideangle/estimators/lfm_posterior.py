@@ -155,8 +155,4 @@ def to_arviz(trace_draws: Draws, raw: Draws) -> Any:
     """Groups ``posterior`` (comparable between chains) and ``posterior_raw``."""
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
-    result = convert({"posterior": trace_draws.values, "posterior_raw": raw.values})
-    if hasattr(result, "add_groups"):  # ArviZ 0.x leaves out groups it does not know
-        table = convert({"posterior": raw.values})["posterior"]
-        result.add_groups({"posterior_raw": table}, warn_on_custom_groups=False)
-    return result
+    return convert({"posterior": trace_draws.values, "posterior_raw": raw.values})

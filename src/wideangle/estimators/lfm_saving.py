@@ -12,8 +12,8 @@ from wideangle.estimators.lfm_match import Matched
 from wideangle.estimators.lfm_posterior import Gathered
 from wideangle.estimators.lfm_prepare import Units
 from wideangle.estimators.lfm_store import pack_states, unpack_states
-from wideangle.estimators.saving import plain
-from wideangle.storage import StorageError, load_bundle, save_bundle
+from wideangle.estimators.saving import plain, read_model
+from wideangle.storage import save_bundle
 
 KIND = "latent-feature-model"
 
@@ -48,13 +48,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 def load(cls: type, path: str | os.PathLike[str]) -> Any:
     """Read a model written by :func:`save`."""
-    arrays, meta = load_bundle(path, KIND)
-    try:
-        return _restore(cls, arrays, meta)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise StorageError(
-            f"{os.fspath(path)} is not a model this version can read ({error}): save it again."
-        ) from error
+    return read_model(cls, path, KIND, _restore)
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:

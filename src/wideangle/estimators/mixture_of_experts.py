@@ -41,7 +41,7 @@ class Uncertainty(NamedTuple):
     """The difference: disagreement between posterior draws."""
 
 
-class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
+class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstimator):
     r"""Bayesian mixture of logistic experts chosen by a softmax gate.
 
     Parameters
@@ -335,28 +335,10 @@ class MixtureOfExpertsClassifier(ClassifierMixin, BaseEstimator):
         groups = {"posterior": self.invariants_, "posterior_raw": raw}
         if self.posterior_.stats:
             groups["sample_stats"] = arviz_stats(self.posterior_.stats)
-        result = to_arviz(groups)
-        if hasattr(result, "add_groups"):  # ArviZ 0.x leaves out groups it does not know
-            table = to_arviz({"posterior": raw})["posterior"]
-            result.add_groups({"posterior_raw": table}, warn_on_custom_groups=False)
-        return result
+        return to_arviz(groups)
 
-    def summary(self) -> str:
-        """A short account of the fit in plain text."""
-        check_is_fitted(self)
-        return describe.text(self)
-
-    def _repr_html_inner(self) -> str:
-        return super()._repr_html_inner() + self._facts_html()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._facts_html()
-        return bundle
-
-    def _facts_html(self) -> str:
-        return describe.html(self) if hasattr(self, "posterior_") else ""
+    def _facts(self) -> list[tuple[str, str]]:
+        return describe.facts(self)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

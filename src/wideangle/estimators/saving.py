@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -59,9 +60,19 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 def load(cls: type, path: str | os.PathLike[str]) -> Any:
     """Read a model written by :func:`save`."""
-    arrays, meta = load_bundle(path, KIND)
+    return read_model(cls, path, KIND, _restore)
+
+
+def read_model(
+    cls: type,
+    path: str | os.PathLike[str],
+    kind: str,
+    restore: Callable[[type, dict[str, np.ndarray], dict[str, Any]], Any],
+) -> Any:
+    """A model of one kind from its file; whatever does not fit together is a clear error."""
+    arrays, meta = load_bundle(path, kind)
     try:
-        return _restore(cls, arrays, meta)
+        return restore(cls, arrays, meta)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise StorageError(
             f"{os.fspath(path)} is not a model this version can read ({error}): save it again."

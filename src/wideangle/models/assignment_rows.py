@@ -10,7 +10,6 @@ generator, a function of key and counter), so both forms give the same assignmen
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
@@ -18,9 +17,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from wideangle.models.assignments import Noise
+from wideangle.models.row_parallel import over_rows
 
-MANY_SITES = 200_000
-"""Below this number of sites a second thread costs more than it saves."""
 CERTAIN = 23.0
 """Log-odds beyond which the smallest uniform, 2^-33, decides: no exponential is needed."""
 SAFELY_ONE = 1.0 + 1e-9
@@ -35,8 +33,6 @@ def sweep_rows(
     weights: np.ndarray,
     n_live: int,
     variance: float,
-    *,
-    n_threads: int = 1,
 ) -> np.ndarray:
     """Redraw every assignment; arguments and result as for ``assignments.sweep_columns``."""
     assignments = np.array(assignments, np.uint8)
@@ -60,22 +56,12 @@ def sweep_rows(
             start, stop, keys, assignments, products, inner, log_odds, precision, last, n_live, rest
         )
 
-    _in_threads(block, n_rows, n_rows * n_live, n_threads)
+    over_rows(block, n_rows, n_rows * n_live)
     any_row, first_row = (np.asarray(part, np.float64) for part in noise[1:])
     _tail(
         keys, any_row, first_row, assignments, rest, inner, log_odds, live_weights, precision, last
     )
     return assignments
-
-
-def _in_threads(block, n_rows: int, n_sites: int, n_threads: int) -> None:
-    n_threads = min(n_threads, 1 + n_sites // MANY_SITES)
-    if n_threads == 1:
-        block(0, n_rows)
-        return
-    edges = np.linspace(0, n_rows, n_threads + 1).astype(int)
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(block, edges[:-1], edges[1:]))
 
 
 @intrinsic
