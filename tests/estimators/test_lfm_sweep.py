@@ -132,7 +132,11 @@ def _tail_kept(monkeypatch):
 
 def _sd_for_variance(monkeypatch):
     right = lfm_sweep.sweep_columns
-    monkeypatch.setattr(lfm_sweep, "sweep_columns", lambda *a: right(*a[:-1], jnp.sqrt(a[-1])))
+
+    def sweep(*arrays, **options):
+        return right(*arrays[:-1], jnp.sqrt(arrays[-1]), **options)
+
+    monkeypatch.setattr(lfm_sweep, "sweep_columns", sweep)
 
 
 def _last_stick_like_others(monkeypatch):
@@ -150,8 +154,8 @@ def _later_terms_ignored(monkeypatch):
 
 def _lengths_in_the_chain(monkeypatch):
     """Vectors instead of directions in the prior terms of later features."""
-    right = lfm_atoms.chain_pull
-    monkeypatch.setattr(lfm_births, "chain_pull", lambda cosines, live: 2.0 * right(cosines, live))
+    right = lfm_atoms.pull_in_order
+    monkeypatch.setattr(lfm_births, "pull_in_order", lambda *both: 2.0 * right(*both))
 
 
 def _victims_forgotten(monkeypatch):
@@ -178,7 +182,7 @@ def _single_row_counted_once(monkeypatch):
 
 def _order_ignored(monkeypatch):
     """Relocations accepted whatever they do to the chain of directions."""
-    monkeypatch.setattr(lfm_atoms, "chain_pull", lambda cosines, live: 0.0 * cosines[0])
+    monkeypatch.setattr(lfm_atoms, "pull_in_order", lambda cosines, weights: 0.0 * weights[0])
 
 
 def _no_thinning(monkeypatch):
@@ -224,3 +228,20 @@ def test_a_scan_in_order_of_age_is_seen(monkeypatch):
     monkeypatch.setattr(lfm_atoms.jnp, "argsort", argsort)
     verdict = geweke(EXCHANGEABLE["gaussian"], n=6000, n_sweeps=6)
     assert verdict.worst > LIMIT
+
+
+def test_the_pull_in_order_of_weight_needs_no_sorting():
+    rng = np.random.default_rng(0)
+    for n_zero in (0, 3):
+        rows = rng.normal(size=(9, 4))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        weights = rng.random(9)
+        weights[:n_zero] = 0.0
+        weights[5] = weights[7]  # in order of their numbers
+        order = np.argsort(-weights, kind="stable")
+        sorted_rows = rows[order][: 9 - n_zero]
+        before = np.cumsum(sorted_rows, axis=0)[:-1]
+        units = before / np.linalg.norm(before, axis=1, keepdims=True)
+        exact = -np.sum(units * sorted_rows[1:])
+        found = lfm_atoms.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
+        np.testing.assert_allclose(found, exact, rtol=1e-12)

@@ -298,6 +298,22 @@ def chain_pull(cosines: Array, live: Array) -> Array:
     return jnp.where(known, -cross / jnp.sqrt(jnp.where(known, square, 1.0)), 0.0)
 
 
+def pull_in_order(cosines: Array, weights: Array) -> Scalar:
+    """The sum of :func:`chain_pull` over rows put in decreasing order of their weights.
+
+    Rows of weight zero count for nothing. Nothing is sorted or moved: who comes before whom is a
+    (K, K) comparison, and both sums over those before are masked sums.
+    """
+    index = jnp.arange(weights.shape[0])
+    mine, other = weights[:, None], weights[None, :]
+    first = (other > mine) | ((other == mine) & (index[None, :] < index[:, None]))
+    first = first & (other > 0)
+    cross = jnp.sum(jnp.where(first, cosines, 0.0), axis=1)
+    square = jnp.sum(jnp.where(first, 2 * cross[None, :] + 1, 0.0), axis=1)
+    known = (weights > 0) & (square > VANISHING)
+    return jnp.sum(jnp.where(known, -cross / jnp.sqrt(jnp.where(known, square, 1.0)), 0.0))
+
+
 def log_chain(features: Features, chosen: Array) -> Scalar:
     """Log density of the chosen rows, each given those before it, against uniform directions.
 
@@ -311,10 +327,9 @@ def log_chain(features: Features, chosen: Array) -> Scalar:
 
 
 class _Ordering(NamedTuple):
-    """Weights in the original numbering, the order they induce, and the chain's pull there."""
+    """Weights in the original numbering, and the pull of the chain in the order they induce."""
 
     weights: Array
-    order: Array
     pull: Scalar
 
 
@@ -330,7 +345,6 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
     cosines = directions @ directions.T
     counts, n_rows = counts_of(features), features.assignments.shape[0]
     active = counts > 0
-    index = jnp.arange(features.room)
     key_weights, key = jax.random.split(key)
     # Room first: the draws of a feature must not depend on how much room there is.
     n_offers = 1 + design.n_relocations
@@ -343,18 +357,17 @@ def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -
         single = active & (jnp.cumsum(active) - 1 == pick)
         chosen = jnp.where(i == 0, active, single)
         weights = jnp.where(chosen, all_drawn[:, i].astype(now.weights.dtype), now.weights)
-        order = jnp.argsort(-weights, stable=True)
-        pull = jnp.sum(chain_pull(cosines[order][:, order], features.live))
+        pull = pull_in_order(cosines, weights)
         bound = level_bound(weights, active, n_rows)
         log_ratio = features.hyper.concentration * (pull - now.pull)
         log_ratio += jnp.log(level_bound(now.weights, active, n_rows)) - jnp.log(bound)
         accepted, _ = accept(key_accept, jnp.where(bound > level, log_ratio, -jnp.inf))
-        return choose(accepted, _Ordering(weights, order, pull), now)
+        return choose(accepted, _Ordering(weights, pull), now)
 
-    pull = jnp.sum(chain_pull(cosines, features.live))
-    start = _Ordering(features.weights, index, pull)
+    start = _Ordering(features.weights, pull_in_order(cosines, features.weights))
     end = lax.fori_loop(0, n_offers, offer, start)
-    return reorder(features._replace(weights=end.weights), end.order, features.n_live)
+    order = jnp.argsort(-end.weights, stable=True)
+    return reorder(features._replace(weights=end.weights), order, features.n_live)
 
 
 # ---------------------------------------------------------------- shared

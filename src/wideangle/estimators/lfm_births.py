@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.estimators.lfm_atoms import chain_pull
+from wideangle.estimators.lfm_atoms import pull_in_order
 from wideangle.estimators.lfm_design import Design
 from wideangle.infer.kernel import accept
 from wideangle.models.assignments import decide
@@ -352,13 +352,9 @@ def _change_of_chain(without: _Pool, new: _Feature, hyper: Hyper) -> Scalar:
     slot = new.slot
     cosines = without.cosines.at[slot].set(new.cosines, mode="drop")
     cosines = cosines.at[:, slot].set(new.cosines, mode="drop")
-
-    def pull(weights: Array) -> Scalar:
-        order = jnp.argsort(-weights, stable=True)
-        return jnp.sum(chain_pull(cosines[order][:, order], weights[order] > 0))
-
     more = without.weights.at[slot].set(new.weight, mode="drop")
+    change = pull_in_order(cosines, more) - pull_in_order(cosines, without.weights)
     # The first direction of all has no mean direction, and no normaliser.
     normaliser = log_mean_exp(hyper.concentration, new.direction.shape[0])
     normaliser = jnp.where(jnp.any(without.weights > 0), normaliser, 0.0)
-    return hyper.concentration * (pull(more) - pull(without.weights)) - normaliser
+    return hyper.concentration * change - normaliser
