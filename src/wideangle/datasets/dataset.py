@@ -13,6 +13,9 @@ from wideangle.datasets.manifest import Entry
 TRAIN_FRACTION = 0.7
 """The paper's share of training rows wherever it does not name a fixed split."""
 
+N_SPLITS = 5
+"""The paper's number of random splits."""
+
 
 class Split(NamedTuple):
     """Row numbers, each in increasing order."""
@@ -47,6 +50,29 @@ class Dataset:
         return self.X.shape
 
     @property
+    def source(self) -> str:
+        """Where the data come from."""
+        return self.entry.source
+
+    @property
+    def licence(self) -> str:
+        """The terms that the source states."""
+        return self.entry.licence
+
+    @property
+    def citation(self) -> str:
+        """What to cite."""
+        return self.entry.citation
+
+    @property
+    def protocol(self) -> str:
+        """How the paper divides these rows, in words; :meth:`splits` does it."""
+        if self.fixed_split is None:
+            return f"{N_SPLITS} random splits, {TRAIN_FRACTION:.0%} of the rows for training"
+        n_train, n_test = map(len, self.fixed_split)
+        return f"one fixed split, {n_train:,} rows for training and {n_test:,} for testing"
+
+    @property
     def stand_in(self) -> bool:
         """Whether this is other data of the same kind, not that of the paper."""
         return self.entry.status == "stand-in"
@@ -56,6 +82,11 @@ class Dataset:
         if self.fixed_split is not None:
             return self.fixed_split
         return random_split(self.shape[0], seed)
+
+    def splits(self, n_splits: int = N_SPLITS) -> tuple[Split, ...]:
+        """All splits of the protocol: the fixed one alone, or seeds 0, 1, ..."""
+        seeds = range(1 if self.fixed_split is not None else n_splits)
+        return tuple(self.split(seed) for seed in seeds)
 
 
 def random_split(n_rows: int, seed: int, fraction: float = TRAIN_FRACTION) -> Split:

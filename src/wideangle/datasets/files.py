@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from functools import lru_cache
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from wideangle.datasets.manifest import Entry
+from wideangle.datasets.sources import how_to_get
 
 VARIABLE = "WIDEANGLE_DATA"
 """Environment variable that names the folder with the files."""
@@ -47,11 +49,12 @@ def locate(entry: Entry) -> Path:
     for folder in places:
         if (path := folder / entry.file).is_file():
             return path
+    tested = f"It has {entry.size:,} bytes, sha256 {entry.sha256}. " if entry.sha256 else ""
     raise DataNotFoundError(
         f"{entry.file} ({entry.title}) was not found: looked in "
         f"{' and in '.join(map(str, places))}. Put the file there, or name its folder in the "
-        f"environment variable {VARIABLE}. It has {entry.size:,} bytes, sha256 {entry.sha256}, and "
-        f"was made from {entry.source}."
+        f"environment variable {VARIABLE}. {tested}It is made from {entry.source}. To get it: "
+        f"{how_to_get(entry.name)}"
     )
 
 
@@ -66,13 +69,46 @@ def read(entry: Entry, *, verify: bool = True) -> dict[str, np.ndarray]:
 
 def check(path: Path, entry: Entry) -> None:
     """Compare the checksum, once for each state of the file."""
-    state = path.stat()
-    found = _sha256(str(path), state.st_size, state.st_mtime_ns)
-    if found != entry.sha256:
+    if file_state(entry, path)[0] == "other bytes":
         raise DamagedFileError(
-            f"{path} is not the file this version was tested with: sha256 {found}, expected "
-            f"{entry.sha256}. Fetch it again, or load with verify=False if it is meant."
+            f"{path} is not the file this version was tested with: sha256 {_sum_of(path)}, "
+            f"expected {entry.sha256 or 'that of its record'}. Fetch it again, or load with "
+            "verify=False if it is meant."
         )
+
+
+def file_state(entry: Entry, path: Path | None = None) -> tuple[str, Path | None]:
+    """``present``, ``converted``, ``missing`` or ``other bytes``, and the path.
+
+    ``present`` is the canonical file, bit for bit. ``converted`` was made here by
+    :func:`wideangle.datasets.fetch`, whose record beside it has the file's checksum.
+    """
+    if path is None:
+        try:
+            path = locate(entry)
+        except DataNotFoundError:
+            return "missing", None
+    found = _sum_of(path)
+    if found == entry.sha256:
+        return "present", path
+    return ("converted" if found == _recorded(path) else "other bytes"), path
+
+
+def record_path(path: Path) -> Path:
+    """Where the record of a converted file is: ``reuters.npz`` has ``reuters.record.json``."""
+    return path.with_name(f"{path.stem}.record.json")
+
+
+def _recorded(path: Path) -> str:
+    try:
+        return json.loads(record_path(path).read_text(encoding="utf-8")).get("sha256", "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _sum_of(path: Path) -> str:
+    state = path.stat()
+    return _sha256(str(path), state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)

@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from wideangle.datasets.files import DamagedFileError, DataNotFoundError, check, folders, locate
+from wideangle.datasets.files import file_state, folders
 from wideangle.datasets.manifest import MANIFEST, Entry
+from wideangle.datasets.sources import how_to_get
 
 
 def run(as_json: bool) -> None:
@@ -24,20 +25,17 @@ def run(as_json: bool) -> None:
     console.print(make_table(found))
     places = " and ".join(str(folder) for folder in folders())
     console.print(f"Files are looked for in {places}.", soft_wrap=True, highlight=False)
+    missing = [one for one in found if one["file"] in ("missing", "other bytes")]
+    if missing:
+        console.print("To get the rest:")
+    for one in missing:
+        line = f"  {one['name']}: {one['get']}"
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def describe(entry: Entry) -> dict[str, Any]:
     """One data set and the state of its file."""
-    state, path = "generated", None
-    if entry.file:
-        try:
-            path = locate(entry)
-            check(path, entry)
-            state = "present"
-        except DataNotFoundError:
-            state = "missing"
-        except DamagedFileError:
-            state = "other bytes"
+    state, path = file_state(entry) if entry.file else ("generated", None)
     return {
         "name": entry.name,
         "title": entry.title,
@@ -52,6 +50,7 @@ def describe(entry: Entry) -> dict[str, Any]:
         "source": entry.source,
         "licence": entry.licence,
         "citation": entry.citation,
+        "get": how_to_get(entry.name),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.checks import check_choice
+from wideangle.checks import check_choice, check_count
 from wideangle.datasets.block_images import block_images
 from wideangle.datasets.dataset import Dataset, split_of
 from wideangle.datasets.experts import mixture_data
@@ -33,9 +33,9 @@ def load(name: str, *, verify: bool = True, **options: Any) -> Dataset:
     verify
         Compare the file's sha256 with the manifest.
     **options
-        ``building``: ``percent=False`` keeps counts; ``yale``: ``rows="all"``; ``caltech101``:
-        ``background=False``; text: ``weights="counts"``; generated data: the arguments of its
-        generator.
+        ``building``: ``percent=False`` keeps counts; ``yale``: ``rows="all"``; ``rcv1``:
+        ``n_terms``; ``caltech101``: ``background=False``; text: ``weights="counts"``; generated
+        data: the arguments of its generator.
     """
     base, _, sample = name.partition(".")
     check_choice("name", base, NAMES)
@@ -98,6 +98,27 @@ def _rcv1_subsets(z: Arrays, sample: str = "s1") -> Dataset:
         MANIFEST["rcv1_subsets"],
         class_names=("not CCAT", "one of nine"),
         groups={str(code): nine[kept, place] for place, code in enumerate(z["nine"])},
+    )
+
+
+def _rcv1(z: Arrays, n_terms: int | None = None) -> Dataset:
+    """CSR parts, ``codes`` (place in ``nine``, -1 for negatives), ``document``, ``nine``.
+
+    ``n_terms`` keeps the terms that are found in most documents.
+    """
+    X = _csr(z)
+    if n_terms is not None:
+        check_count("n_terms", n_terms, 1)
+        found_in = np.bincount(X.indices, minlength=X.shape[1])
+        X = X[:, np.sort(np.argsort(-found_in, kind="stable")[:n_terms])]
+    return Dataset(
+        "rcv1",
+        sp.csr_array(X),
+        (z["codes"] >= 0).astype(np.int64),
+        MANIFEST["rcv1"],
+        class_names=("not CCAT", "one of nine"),
+        groups={str(code): z["codes"] == place for place, code in enumerate(z["nine"])},
+        extras={"document": z["document"]},
     )
 
 
@@ -203,6 +224,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "adult9": _adult9,
     "building": _building,
     "rcv1_subsets": _rcv1_subsets,
+    "rcv1": _rcv1,
     "yale": _yale,
     "ar": _ar,
     "eeg": _eeg,

@@ -1,0 +1,158 @@
+"""Archives of strangers: unpacked without leaving the folder and without filling the disk."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
+
+CHUNK = 1 << 20
+OPENERS: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": lambda path: gzip.open(path, "rb"),
+    b"BZh": lambda path: bz2.open(path, "rb"),
+    b"\xfd7zXZ\x00": lambda path: lzma.open(path, "rb"),
+}
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError)
+
+
+class UnsafeArchiveError(ValueError):
+    """An archive would write outside its folder, or more than it may, or is broken."""
+
+
+class Limits(NamedTuple):
+    """What an archive may hold."""
+
+    members: int = 200_000
+    total: int = 4 << 30
+    """Bytes of all members together."""
+    ratio: float = 100.0
+    """Bytes unpacked for each byte packed."""
+    free: int = 16 << 20
+    """Bytes to which the ratio does not apply: short files of blanks pack very well."""
+
+
+def unpack(archive: Path, folder: Path, limits: Limits = Limits()) -> None:  # noqa: B008
+    """Unpack a zip or a tar (plain, gz, bz2, xz) into ``folder``, which must not exist yet.
+
+    Everything goes to a folder of its own first, which is renamed at the end: an archive that is
+    refused half-way leaves nothing. Links and devices are refused, owners and modes are not taken
+    over. The bytes are counted as they come out, whatever the archive declares.
+    """
+    packed = max(archive.stat().st_size, 1)
+    allowed = int(min(limits.total, max(limits.free, limits.ratio * packed)))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    room = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        with archive.open("rb") as file:
+            is_zip = file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+        writer = _Writer(archive, room, limits.members, allowed)
+        (_unzip if is_zip else _untar)(archive, writer)
+        os.replace(room, folder)
+    except BROKEN as error:
+        raise UnsafeArchiveError(f"{archive.name} is broken: {error}.") from error
+    except OSError as error:
+        if error.errno is not None:  # of the disk; those of gzip and bz2 have no number
+            raise
+        raise UnsafeArchiveError(f"{archive.name} is broken: {error}.") from error
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+class _Writer:
+    """Writes members below ``root`` and counts what is left of the allowance."""
+
+    def __init__(self, archive: Path, root: Path, members: int, allowed: int) -> None:
+        self.name, self.root, self.members, self.allowed = archive.name, root, members, allowed
+        self.left = allowed
+
+    def refuse(self, member: str, why: str) -> UnsafeArchiveError:
+        return UnsafeArchiveError(f"{self.name}: refused, its member {member!r} {why}.")
+
+    def place(self, member: str) -> Path:
+        """Path of a member; its name may not lead out of the folder on any system."""
+        self.members -= 1
+        if self.members < 0:
+            raise UnsafeArchiveError(f"{self.name}: refused, it has too many members.")
+        parts = PurePosixPath(member).parts
+        if member.startswith("/") or ".." in parts:
+            raise self.refuse(member, "leads out of the folder")
+        if re.search(r"[\\\x00-\x1f]", member) or re.match(r"[A-Za-z]:", member):
+            raise self.refuse(member, "has a name that is not plain")
+        return self.root.joinpath(*parts)
+
+    def folder(self, member: str) -> None:
+        self.place(member).mkdir(parents=True, exist_ok=True)
+
+    def file(self, member: str, source: IO[bytes], *, spent: bool = False) -> None:
+        path = self.place(member)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # "x": a name that comes twice is no accident in an archive of data.
+            with path.open("xb") as target:
+                while chunk := source.read(CHUNK):
+                    self.spend(0 if spent else len(chunk))
+                    target.write(chunk)
+        except FileExistsError as error:
+            raise self.refuse(member, "comes twice") from error
+
+    def spend(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise UnsafeArchiveError(
+                f"{self.name}: refused, it unpacks to more than {self.allowed:,} bytes."
+            )
+
+
+class _Counted:
+    """A stream whose every byte is spent, headers and skipped members of a tar included."""
+
+    def __init__(self, stream: Any, spend: Callable[[int], None]) -> None:
+        self.stream, self.spend = stream, spend
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self.stream.read(size)
+        self.spend(len(chunk))
+        return chunk
+
+
+def _untar(archive: Path, writer: _Writer) -> None:
+    with archive.open("rb") as file:
+        start = file.read(6)
+    found = [opener for magic, opener in OPENERS.items() if start.startswith(magic)]
+    with found[0](archive) if found else archive.open("rb") as stream:
+        counted = _Counted(stream, writer.spend)
+        with tarfile.open(fileobj=counted, mode="r|") as tar:  # pyright: ignore[reportCallIssue]
+            for member in tar:
+                if member.isdir():
+                    writer.folder(member.name)
+                elif member.isreg() and (source := tar.extractfile(member)):
+                    writer.file(member.name, source, spent=True)
+                else:
+                    raise writer.refuse(member.name, "is a link or a device")
+
+
+def _unzip(archive: Path, writer: _Writer) -> None:
+    encrypted = 0x1
+    with zipfile.ZipFile(archive) as opened:
+        for member in opened.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise writer.refuse(member.filename, "is a link or a device")
+            if member.flag_bits & encrypted:
+                raise writer.refuse(member.filename, "is encrypted")
+            if member.is_dir():
+                writer.folder(member.filename)
+                continue
+            with opened.open(member) as source:
+                writer.file(member.filename, source)
