@@ -24,7 +24,8 @@ class _InOrder(TyperGroup):
     """Commands in the order a newcomer needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: (*ORDER, name).index(name))
 
 
 app = typer.Typer(

@@ -29,8 +29,6 @@ def read_npz(path: Path, reading: Reading) -> Table:
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            if isinstance(archive, np.ndarray):  # pragma: no cover - a file of another name
-                raise TableError(f"{path} is not an archive.")
             keys = list(archive.files)
             wanted = {*ROWS, *LABELS, *NAMES, *CSR_PARTS, "format"}
             arrays = {key: archive[key] for key in keys if key in wanted}
@@ -42,12 +40,12 @@ def read_npz(path: Path, reading: Reading) -> Table:
         )
         raise TableError(f"{path} is not a NumPy archive of plain arrays, or it {what}.") from error
     rows = next((arrays[key] for key in ROWS if key in arrays), None)
-    if rows is None and not all(key in arrays for key in CSR_PARTS):
+    matrix = None if rows is not None else _sparse(arrays, path)
+    if rows is None and matrix is None:
         raise TableError(
             f"{path} has no array X, nor the parts of a sparse matrix ({', '.join(CSR_PARTS)}); it "
             f"has {some(keys)}."
         )
-    matrix = _csr(arrays, path) if rows is None else None
     n_rows, n_columns = _shape(path, rows if matrix is None else matrix)
     names = _array_names(arrays, path, n_columns)
     own = next((key for key in LABELS if key in arrays), None)
@@ -60,17 +58,19 @@ def read_npz(path: Path, reading: Reading) -> Table:
     return _table(path, rows, matrix, names, labels, own, reading)
 
 
-def _csr(arrays: dict[str, np.ndarray], path: Path) -> Any:
-    if str(arrays.get("format", np.array(b"csr")).item()) not in ("csr", "b'csr'"):
-        matrix: Any = sp.load_npz(path)
-        return sp.csr_array(matrix)
-    shape = tuple(int(n) for n in arrays["shape"])
+def _sparse(arrays: dict[str, np.ndarray], path: Path) -> Any:
+    """The sparse matrix of an archive as CSR, or None if there is none."""
     try:
-        matrix = sp.csr_array(
-            (arrays["data"], arrays["indices"].astype(np.int64), arrays["indptr"]), shape=shape
-        )
+        if "format" in arrays and str(arrays["format"].item()) not in ("csr", "b'csr'"):
+            other: Any = sp.load_npz(path)
+            return sp.csr_array(other)
+        if not all(key in arrays for key in CSR_PARTS):
+            return None
+        shape = tuple(int(n) for n in arrays["shape"])
+        parts = arrays["data"], arrays["indices"].astype(np.int64), arrays["indptr"]
+        matrix: Any = sp.csr_array(parts, shape=shape)
         matrix.check_format()
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise TableError(f"{path}: its sparse matrix does not fit together ({error}).") from error
     return matrix
 

@@ -92,7 +92,7 @@ def read_text(path: Path, reading: Reading) -> Table:
 
 
 def _parse(text: str, path: Path) -> tuple[str, list[list[str]]]:
-    """The separator that cuts the first lines into equally many fields, and these fields."""
+    """The separator of the first line that cuts the next ones most alike, and their fields."""
     best: tuple[float, str, list[list[str]]] | None = None
     for separator in SEPARATORS:
         try:
@@ -102,7 +102,7 @@ def _parse(text: str, path: Path) -> tuple[str, list[list[str]]]:
             raise TableError(f"{path} is not a table in text ({error}).") from error
         n_fields = len(lines[0])
         alike = sum(len(line) == n_fields for line in lines) / len(lines)
-        score = alike * min(n_fields, 2) + 1e-6 * n_fields
+        score = 1.0 + alike if n_fields > 1 else 0.0
         if best is None or score > best[0]:
             best = score, separator, lines
     assert best is not None
