@@ -92,13 +92,14 @@ def test_names_of_columns():
 def test_the_plane_of_the_gate_keeps_what_it_can():
     # A matrix of rank two, as three gates have, is kept whole: so are all distances.
     model, (X, _) = fitted.experts(), fitted.plane(40, 5)
-    scores = np.log(model.gate_proba(X))
+    proba = model.gate_proba(X)
+    scores = np.log(proba)
     scores = scores - scores.mean(axis=1, keepdims=True)
 
     def distances(points):
         return np.linalg.norm(points[:, None] - points[None], axis=2)
 
-    plane = numbers.gate_plane(model, X)
+    plane = numbers.gate_plane(proba)
     assert plane.shape == (40, 2)
     assert np.allclose(distances(plane), distances(scores), atol=1e-3)
     assert plane[:, 0].var() >= plane[:, 1].var()

@@ -2,6 +2,7 @@
 
 import copy
 from io import BytesIO
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -152,7 +153,7 @@ def test_many_columns_are_seen_in_the_plane_of_the_gate():
     axes = plots.gate_map(model, X, n_most=50).axes[0]
     offsets = axes.collections[0].get_offsets()
     chosen = np.linspace(0, len(X) - 1, 50).astype(int)
-    assert np.allclose(offsets, numbers.gate_plane(model, X.iloc[chosen]))
+    assert np.allclose(offsets, numbers.gate_plane(model.gate_proba(X.iloc[chosen])))
     assert not axes.images
     assert axes.get_xlabel() == "gate scores, main direction"
 

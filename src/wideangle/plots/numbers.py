@@ -101,20 +101,15 @@ def activations(model: Any, X: Any) -> np.ndarray:
     return np.asarray(model.gate_proba(X) if is_mixture(model) else model.transform(X))
 
 
-def gate_scores(model: Any, X: Any) -> np.ndarray:
-    """Log of the gate's probabilities, centred in each row, (N, K)."""
-    scores = np.log(np.maximum(np.asarray(model.gate_proba(X), float), 1e-30))
-    return scores - scores.mean(axis=1, keepdims=True)
-
-
-def gate_plane(model: Any, X: Any) -> np.ndarray:
+def gate_plane(proba: np.ndarray) -> np.ndarray:
     """Rows along the two directions in which the gate's scores differ most, (N, 2).
 
-    The first two principal components of :func:`gate_scores`; unlike those of the data they show
-    what the gate looks at.
+    Scores are the logs of the gate's probabilities (N, K), centred in each row; these are their
+    first two principal components. Unlike those of the data they show what the gate looks at.
     """
-    scores = gate_scores(model, X)
-    scores = scores - scores.mean(axis=0)
+    scores = np.log(np.maximum(np.asarray(proba, float), 1e-30))
+    scores -= scores.mean(axis=1, keepdims=True)
+    scores -= scores.mean(axis=0)
     left, size, _ = np.linalg.svd(scores, full_matrices=False)
     plane = np.zeros((len(scores), 2))
     n = min(2, len(size))

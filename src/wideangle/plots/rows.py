@@ -97,7 +97,7 @@ def gate_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any =
         names = numbers.column_names(model)[:2]
         _background(ax, model, points)
     else:
-        points = numbers.gate_plane(model, X)
+        points = numbers.gate_plane(proba)
         names = ["gate scores, main direction", "second direction"]
     _scatter(ax, model, points, owner, labels, direct)
     style.tidy(ax, "Which expert is asked where", *(style.shorten(name, 40) for name in names))

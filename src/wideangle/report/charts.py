@@ -1,0 +1,311 @@
+"""The pictures of the page as Plotly figures: plain data, checked against Plotly's schema in tests.
+
+Colours of signed numbers, angles and amounts are named in ``meta`` and chosen by the page, which
+knows whether it is light or dark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wideangle.plots import numbers
+from wideangle.plots.calibration import outcomes, reliability
+from wideangle.plots.chains import PREFERRED, WORDS, rank_counts
+from wideangle.plots.rows import row_order
+from wideangle.plots.style import FAINT, PALETTE, colour
+from wideangle.runs.folder import Run
+
+MOST_POINTS = 1500
+MOST_LINES = 60
+"""Components in a heat map; more would be lines of a pixel."""
+MOST_DRAWS = 1000
+GRID = 61
+BIN = 5.0
+LONGEST = 60
+MARKS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
+"""Signs that mean something to Plotly, the ampersand first."""
+
+Figure = dict[str, Any]
+
+
+def charts_of(run: Run) -> dict[str, Figure]:
+    """Every picture of the page by name; those that do not apply are left out."""
+    found: dict[str, Figure] = {}
+    n = len(numbers.vectors(run.model))
+    if n > 1:
+        found["angles"] = angle_heatmap(run)
+        found["angle_distribution"] = angle_distribution(run)
+    if run.kind == "moe":
+        if n > 1:
+            found["gate"] = gate_map(run)
+        if run.sample.y is not None:
+            found["calibration"] = calibration(run)
+    elif n:
+        found["activations"] = activation_matrix(run)
+        found["per_row"] = features_per_row(run)
+    return found
+
+
+def thin(n: int, most: int) -> np.ndarray:
+    """At most ``most`` of n numbers, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)) if n else np.zeros(0, int)
+
+
+def rounded(values: Any, digits: int = 4) -> Any:
+    """Lists of few digits for JSON, None for NaN."""
+    array = np.asarray(values, float)
+    kept = [
+        None if not np.isfinite(v) else float(f"{v:.{digits}g}") for v in array.ravel().tolist()
+    ]
+    if array.ndim < 2:  # noqa: PLR2004
+        return kept if array.ndim else kept[0]
+    width = array.shape[1]
+    return [kept[i * width : (i + 1) * width] for i in range(len(array))]
+
+
+def angle_heatmap(run: Run) -> Figure:
+    """Angles between components; the diagonal is empty."""
+    table = numbers.angles(run.model)[:MOST_LINES, :MOST_LINES]
+    n = len(table)
+    shown = np.where(np.eye(n, dtype=bool), np.nan, table)
+    labels = [str(k + 1) for k in range(n)]
+    word = numbers.noun(run.model)
+    trace = {
+        "type": "heatmap",
+        "x": labels,
+        "y": labels,
+        "z": rounded(shown, 3),
+        "zmin": 0,
+        "zmax": 180,
+        "xgap": 1,
+        "ygap": 1,
+        "hoverongaps": False,
+        "hovertemplate": f"{word} %{{y}} and {word} %{{x}}: %{{z:.0f}}°<extra></extra>",
+        "colorbar": {
+            "tickvals": [0, 45, 90, 135, 180],
+            "ticktext": ["0° alike", "45°", "90°", "135°", "180° opposed"],
+            "thickness": 12,
+            "outlinewidth": 0,
+        },
+        "meta": {"scale": "angles"},
+    }
+    if n <= 12:  # noqa: PLR2004
+        trace |= {"texttemplate": "%{z:.0f}", "textfont": {"size": 11}}
+    layout = {
+        "xaxis": {"type": "category", "title": {"text": word}, "showgrid": False},
+        "yaxis": {
+            "type": "category",
+            "title": {"text": word},
+            "autorange": "reversed",
+            "scaleanchor": "x",
+            "constrain": "domain",
+            "showgrid": False,
+        },
+    }
+    layout["xaxis"]["constrain"] = "domain"
+    return {"data": [trace], "layout": layout, "height": 420}
+
+
+def angle_distribution(run: Run) -> Figure:
+    """Posterior angles as bars, the prior's as a line."""
+    edges = np.arange(0.0, 180.0 + BIN, BIN)
+    middle = (0.5 * (edges[1:] + edges[:-1])).tolist()
+    seen, expected = (
+        np.histogram(angles, edges)[0] / max(len(angles), 1)
+        for angles in (numbers.posterior_angles(run.model), numbers.prior_angles(run.model))
+    )
+    hover = "%{x:.0f}° ± 2.5°: %{y:.1%} of pairs<extra>%{fullData.name}</extra>"
+    bars = {"type": "bar", "name": "posterior", "x": middle, "y": rounded(seen), "width": BIN * 0.9,
+            "marker": {"color": PALETTE[0]}, "hovertemplate": hover}  # fmt: skip
+    line = {"type": "scatter", "mode": "lines", "name": "prior", "x": middle,
+            "y": rounded(expected), "line": {"color": PALETTE[1], "width": 3, "shape": "spline"},
+            "hovertemplate": hover}  # fmt: skip
+    layout = {
+        "xaxis": {"range": [0, 180], "tickvals": [0, 45, 90, 135, 180], "ticksuffix": "°",
+                  "title": {"text": "angle of a pair"}},
+        "yaxis": {"title": {"text": "share of pairs"}, "tickformat": ".0%", "rangemode": "tozero"},
+        "bargap": 0,
+        "legend": {"orientation": "h", "y": 1.12},
+    }  # fmt: skip
+    return {"data": [bars, line], "layout": layout, "height": 420}
+
+
+def gate_map(run: Run) -> Figure:
+    """Rows of the sample, each in the colour of the expert that leads it."""
+    sample = run.sample
+    chosen = thin(len(sample), MOST_POINTS)
+    gate = np.asarray(sample.values["gate"])[chosen]
+    owner = np.argmax(gate, axis=1)
+    direct = len(run.columns) == 2  # noqa: PLR2004
+    data: list[Figure] = []
+    if direct:
+        points = np.asarray(sample.X.toarray() if hasattr(sample.X, "toarray") else sample.X)
+        points = points[chosen].astype(float)
+        data.append(_regions(run, points))
+        titles = list(run.columns)
+    else:
+        points = numbers.gate_plane(gate)
+        titles = ["main direction of the gate's scores", "second direction"]
+    words = _row_words(run, chosen)
+    for k in range(gate.shape[1]):
+        member = owner == k
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": f"expert {k + 1}",
+                "x": rounded(points[member, 0]),
+                "y": rounded(points[member, 1]),
+                "text": [words[i] for i in np.flatnonzero(member)],
+                "customdata": rounded(gate[member, k], 3),
+                "hovertemplate": "%{text}<br>expert "
+                f"{k + 1} with probability %{{customdata:.0%}}<extra></extra>",
+                "marker": {
+                    "color": colour(k),
+                    "size": 7,
+                    "symbol": ("circle", "diamond", "square", "x")[(k // len(PALETTE)) % 4],
+                    "line": {"width": 0.5, "color": "white"},
+                },
+                "meta": {"component": k + 1},
+            }
+        )
+    layout = {
+        "xaxis": {"title": {"text": plain(titles[0])}, "zeroline": False},
+        "yaxis": {"title": {"text": plain(titles[1])}, "zeroline": False},
+        "legend": {"itemclick": "toggle"},
+    }
+    return {"data": data, "layout": layout, "height": 460}
+
+
+def _regions(run: Run, points: np.ndarray) -> Figure:
+    """The expert that leads at each place of the plane."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    margin = 0.05 * np.where(high > low, high - low, 1.0)
+    x, y = (np.linspace(low[i] - margin[i], high[i] + margin[i], GRID) for i in (0, 1))
+    grid = np.stack([g.ravel() for g in np.meshgrid(x, y)], axis=1)
+    owner = np.argmax(run.model.gate_proba(grid), axis=1).reshape(GRID, GRID)
+    n = run.model.n_experts
+    steps = [[e, colour(k)] for k in range(n) for e in (k / n, (k + 1) / n)]
+    return {
+        "type": "heatmap", "x": rounded(x), "y": rounded(y), "z": owner.tolist(), "opacity": 0.25,
+        "zmin": -0.5, "zmax": n - 0.5, "colorscale": steps, "showscale": False, "hoverinfo": "skip",
+        "name": "regions",
+    }  # fmt: skip
+
+
+def _row_words(run: Run, chosen: np.ndarray) -> list[str]:
+    """What to say of a row when the mouse is over it."""
+    sample, classes = run.sample, run.frame.classes
+    best = np.argmax(sample.values["proba"], axis=1)
+    texts = []
+    for i in chosen:
+        truth = "" if sample.y is None else f", is {classes[sample.y[i]]}"
+        said = f"{classes[best[i]]} ({100 * sample.values['proba'][i, best[i]]:.0f} %)"
+        texts.append(plain(f"row {sample.rows[i]}{truth}; predicted {said}"))
+    return texts
+
+
+def plain(text: Any, longest: int = LONGEST) -> str:
+    """Text for Plotly, which reads a little HTML in titles and hovers, and formulas in dollars."""
+    text = str(text)
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    for sign, code in MARKS.items():
+        text = text.replace(sign, code)
+    return text
+
+
+def calibration(run: Run) -> Figure:
+    """Predicted probability against observed frequency, bars of 90 %."""
+    sample, classes = run.sample, np.array([str(c) for c in run.frame.classes])
+    assert sample.y is not None
+    happened, probability, name = outcomes(sample.values["proba"], classes[sample.y], classes)
+    found = reliability(happened, probability)
+    size = 9 + 16 * np.sqrt(found.count / found.count.max())
+    hover = "predicted %{x:.0%}, seen %{y:.0%}<br>%{customdata} rows<extra></extra>"
+    data = [
+        {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
+         "line": {"color": FAINT, "width": 1.5, "dash": "dot"}, "showlegend": False},
+        {"type": "scatter", "mode": "markers", "x": rounded(found.predicted),
+         "y": rounded(found.observed), "customdata": found.count.tolist(), "hovertemplate": hover,
+         "marker": {"color": PALETTE[0], "size": rounded(size)}, "showlegend": False,
+         "error_y": {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0,
+                     "array": rounded(found.high - found.observed),
+                     "arrayminus": rounded(found.observed - found.low)}},
+    ]  # fmt: skip
+    layout = {
+        "xaxis": {"range": [-0.03, 1.03], "tickformat": ".0%",
+                  "title": {"text": plain(f"probability of {name}")}},
+        "yaxis": {"range": [-0.03, 1.03], "tickformat": ".0%",
+                  "title": {"text": "how often it was so"}},
+    }  # fmt: skip
+    return {"data": data, "layout": layout, "height": 420}
+
+
+def activation_matrix(run: Run) -> Figure:
+    """Rows across, features down; rows of the same pattern together."""
+    used = np.asarray(run.sample.values["activations"])[:, :MOST_LINES]
+    chosen = thin(len(used), 400)
+    order = chosen[row_order(used[chosen])]
+    rows = run.sample.rows[order]
+    trace = {
+        "type": "heatmap",
+        "z": rounded(used[order].T, 3),
+        "y": [str(k + 1) for k in range(used.shape[1])],
+        "text": [[int(r) for r in rows]] * used.shape[1],
+        "zmin": 0,
+        "zmax": 1,
+        "ygap": 1,
+        "hovertemplate": "row %{text}, feature %{y}: %{z:.0%}<extra></extra>",
+        "colorbar": {"tickformat": ".0%", "thickness": 12, "outlinewidth": 0},
+        "meta": {"scale": "amount"},
+    }
+    layout = {
+        "xaxis": {"showticklabels": False, "title": {"text": "rows, alike ones together"},
+                  "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "title": {"text": "feature"},
+                  "showgrid": False},
+    }  # fmt: skip
+    return {"data": [trace], "layout": layout, "height": 160 + min(22 * used.shape[1], 520)}
+
+
+def features_per_row(run: Run) -> Figure:
+    """How many features rows have."""
+    counts = np.round(np.asarray(run.sample.values["activations"]).sum(axis=1)).astype(int)
+    seen = np.bincount(counts)
+    trace = {
+        "type": "bar", "x": list(range(len(seen))), "y": rounded(seen / max(seen.sum(), 1)),
+        "marker": {"color": PALETTE[2]},
+        "hovertemplate": "%{x} features: %{y:.1%} of rows<extra></extra>",
+    }  # fmt: skip
+    layout = {
+        "xaxis": {"title": {"text": "features of a row"}, "tickformat": "d"},
+        "yaxis": {"title": {"text": "share of rows"}, "tickformat": ".0%"},
+    }
+    return {"data": [trace], "layout": layout, "height": 300}
+
+
+def chains_of(run: Run) -> list[dict[str, Any]]:
+    """Traces and counts of ranks of the watched numbers, the most telling first."""
+    found = numbers.traces(run.model)
+    if run.kind == "moe" and run.model.inference != "mcmc":
+        return []
+    ordered = [k for k in PREFERRED if k in found] + [k for k in found if k not in PREFERRED]
+    result = []
+    for name in ordered:
+        values = found[name]
+        if np.ptp(values) == 0:
+            continue
+        places = thin(values.shape[1], MOST_DRAWS)
+        result.append(
+            {
+                "name": WORDS.get(name, name),
+                "draws": (places + 1).tolist(),
+                "traces": rounded(values[:, places], 5),
+                "ranks": rank_counts(values).tolist(),
+                "expected": values.shape[1] / 10,
+                "colours": [colour(c) for c in range(len(values))],
+            }
+        )
+    return result

@@ -1,0 +1,130 @@
+"""Put the page together: one file that asks nobody for anything.
+
+Whatever came from data is escaped three times over: Jinja2 escapes text, JSON inside the page
+holds no ``<``, and the page's own policy lets no script run but the two that it carries, which it
+names by their hashes, and lets nothing be loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from wideangle.plots import numbers
+from wideangle.report import charts, parts, story, tables
+from wideangle.runs.folder import Run
+from wideangle.storage.files import write as write_file
+
+LABEL = 24
+"""Letters of a name beside a bar."""
+MODEL_NAMES = {"moe": "mixture of experts", "features": "latent features"}
+
+
+def write(run: Run, output: Path) -> None:
+    """Write the page about a run to a file, whole or not at all."""
+    write_file(output, [render(run).encode()])
+
+
+def render(run: Run) -> str:
+    """The page as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("wideangle.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "short": short}
+    components = parts.parts_of(run)
+    pictures = charts.charts_of(run)
+    chains = charts.chains_of(run)
+    scripts = {"library": plotly(), "program": _asset("page.js")}
+    return environment.get_template("page.html").render(
+        run=run,
+        title=run.path.name if run.path is not None else "a run",
+        model_name=MODEL_NAMES[run.kind],
+        noun=numbers.noun(run.model),
+        held_out=run.metrics.get("sample_held_out", True),
+        n_components=len(numbers.vectors(run.model)),
+        verdict=story.verdict(run),
+        cards=story.cards(run),
+        cautions=story.cautions(run),
+        parts=components,
+        pictures=pictures,
+        chains=chains,
+        doubtful=tables.doubtful_rows(run),
+        diagnostics=tables.diagnostics(run),
+        recipe=tables.recipe(run),
+        policy=policy(*scripts.values()),
+        scripts=scripts,
+        style=_asset("page.css"),
+        data=json_in_page(_for_script(components, pictures, chains)),
+    )
+
+
+def _for_script(components: list[parts.Part], pictures: Any, chains: Any) -> dict[str, Any]:
+    plain = [dataclasses.asdict(part) for part in components]
+    for part in plain:
+        del part["thumbnail"]
+        for panel in part["weights"]:
+            panel["labels"] = [charts.plain(name, LABEL) for name in panel["names"]]
+            panel["names"] = [charts.plain(name) for name in panel["names"]]
+            panel["values"] = charts.rounded(panel["values"])
+        if part["image"] is not None:
+            part["image"] = charts.rounded(part["image"], 3)
+    return {"parts": plain, "charts": pictures, "chains": chains}
+
+
+def policy(*scripts: str) -> str:
+    """Content security policy: these scripts, styles and images of the page, and nothing else."""
+    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def json_in_page(content: Any) -> Any:
+    """JSON that cannot end the script it stands in, marked as safe for the template."""
+    from markupsafe import Markup
+
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
+def plotly() -> str:
+    """The library that draws, as its package carries it."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()
+
+
+def _asset(name: str) -> str:
+    return resources.files("wideangle.report").joinpath(name).read_text("utf-8")
+
+
+def percent(share: float) -> str:
+    """``12 %``, with a digit more for small shares."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"  # noqa: PLR2004
+
+
+def short(value: Any) -> str:
+    """A cell of a table."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
