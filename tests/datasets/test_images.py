@@ -159,3 +159,11 @@ def test_more_words_than_descriptors_are_refused(tmp_path):
     cv2.imwrite(str(tmp_path / "a" / "x.png"), np.eye(16, dtype=np.uint8) * 200)
     with pytest.raises(ValueError, match="n_words=50: the training images have 1 desc"):
         bag_of_words(tmp_path, 50)
+
+
+def test_without_opencv_the_extra_is_named(folder, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(ImportError, match=r'pip install "wideangle\[images\]"'):
+        bag_of_words(folder, 4)

@@ -21,6 +21,21 @@ FLAT = 2.0
 N_DESCRIPTORS = 150_000
 
 
+class NoOpenCvError(ImportError, ValueError):
+    """OpenCV is not installed. A ValueError too: the command line shows those as one sentence."""
+
+
+def opencv() -> Any:
+    """The module ``cv2``; without it, the sentence that tells how to get it."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise NoOpenCvError(
+            f'OpenCV cannot be loaded ({error}); try: pip install "wideangle[images]"'
+        ) from error
+    return cv2
+
+
 class Grid(NamedTuple):
     """Where descriptors are taken."""
 
@@ -142,8 +157,7 @@ def find_images(folder: Path) -> dict[str, list[Path]]:
 
 def dense_sift(image: np.ndarray, grid: Grid = Grid()) -> np.ndarray:  # noqa: B008
     """SIFT descriptors of a grey image on a grid, (M, 128), zero where there is no contrast."""
-    import cv2
-
+    cv2 = opencv()
     longer = max(image.shape)
     if longer > grid.longest:
         size = [max(round(side * grid.longest / longer), 1) for side in image.shape[::-1]]
@@ -156,9 +170,7 @@ def dense_sift(image: np.ndarray, grid: Grid = Grid()) -> np.ndarray:  # noqa: B
         for y in rows
         for x in columns
     ]
-    # Its stubs do not know it.
-    sift: Any = cv2.SIFT_create()  # pyright: ignore[reportAttributeAccessIssue]
-    _, found = sift.compute(image, points)
+    _, found = cv2.SIFT_create().compute(image, points)
     values = image.astype(np.float32)
     mean, square = (cv2.boxFilter(v, -1, (grid.patch, grid.patch)) for v in (values, values**2))
     place = np.ix_(np.minimum(rows, image.shape[0] - 1), np.minimum(columns, image.shape[1] - 1))
@@ -168,8 +180,7 @@ def dense_sift(image: np.ndarray, grid: Grid = Grid()) -> np.ndarray:  # noqa: B
 
 def read_grey(file: Path) -> np.ndarray:
     """Grey values of an image, whatever the letters of its path."""
-    import cv2
-
+    cv2 = opencv()
     raw = np.fromfile(file, np.uint8)
     image = cv2.imdecode(raw, cv2.IMREAD_GRAYSCALE) if raw.size else None
     if image is None:

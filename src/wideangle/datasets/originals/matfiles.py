@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.datasets.images import opencv
 from wideangle.datasets.originals import Arrays, ConversionError
 from wideangle.datasets.originals.words import N_TERMS, weighted
 
@@ -63,8 +64,7 @@ def ar(folder: Path) -> Arrays:
 
 
 def _shrunk(row: np.ndarray, height: int) -> np.ndarray:
-    import cv2
-
+    cv2 = opencv()
     # MATLAB stores column by column.
     image = np.ascontiguousarray(row.astype(np.uint8).reshape(height, -1, order="F"))
     return cv2.resize(image, AR_SIZE[::-1], interpolation=cv2.INTER_AREA).ravel()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wideangle.datasets.images import read_grey
+from wideangle.datasets.images import opencv, read_grey
 from wideangle.datasets.originals import Arrays, ConversionError, opened
 
 ARCHIVE, SIDE, PAPER_ANGLE = "CroppedYale.zip", 32, 25.0
@@ -20,8 +20,7 @@ def convert(folder: Path, side: int = SIDE) -> Arrays:
     Files marked ``.bad`` by the database and those without a light (``Ambient``) are left out.
     ``paper_rows`` are the lights within 25 degrees of the camera's axis.
     """
-    import cv2
-
+    cv2 = opencv()
     with opened(folder, ARCHIVE) as contents:
         files = sorted(file for file in contents.rglob("*.pgm") if NAME.fullmatch(file.name))
         if not files:
