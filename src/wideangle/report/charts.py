@@ -42,9 +42,11 @@ def charts_of(run: Run) -> dict[str, Figure]:
             found["gate"] = gate_map(run)
         if run.sample.y is not None:
             found["calibration"] = calibration(run)
+            found["confidence"] = confidence(run)
     elif n:
         found["activations"] = activation_matrix(run)
         found["per_row"] = features_per_row(run)
+        found["density"] = densities(run)
     return found
 
 
@@ -114,7 +116,7 @@ def angle_distribution(run: Run) -> Figure:
     middle = (0.5 * (edges[1:] + edges[:-1])).tolist()
     seen, expected = (
         np.histogram(angles, edges)[0] / max(len(angles), 1)
-        for angles in (numbers.posterior_angles(run.model), numbers.prior_angles(run.model))
+        for angles in (numbers.posterior_angles(run.model), numbers.prior_angles(run.model, 2000))
     )
     hover = "%{x:.0f}° ± 2.5°: %{y:.1%} of pairs<extra>%{fullData.name}</extra>"
     bars = {"type": "bar", "name": "posterior", "x": middle, "y": rounded(seen), "width": BIN * 0.9,
@@ -243,6 +245,45 @@ def calibration(run: Run) -> Figure:
     return {"data": data, "layout": layout, "height": 420}
 
 
+def confidence(run: Run) -> Figure:
+    """How sure the predictions are, right and wrong ones apart."""
+    proba, y = run.sample.values["proba"], run.sample.y
+    sure, right = proba.max(axis=1), np.argmax(proba, axis=1) == y
+    edges = np.linspace(1.0 / proba.shape[1], 1.0, 11)
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    data = [
+        {
+            "type": "bar", "name": name, "x": rounded(middle), "width": float(edges[1] - edges[0]),
+            "y": np.histogram(sure[member], edges)[0].tolist(), "marker": {"color": shade},
+            "hovertemplate": "about %{x:.0%} sure: %{y} rows<extra>%{fullData.name}</extra>",
+        }
+        for name, member, shade in (("right", right, PALETTE[0]), ("wrong", ~right, PALETTE[1]))
+    ]  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": "probability of the predicted class"}, "tickformat": ".0%"},
+        "yaxis": {"title": {"text": "rows"}},
+        "legend": {"orientation": "h", "y": 1.12},
+    }
+    return {"data": data, "layout": layout, "height": 420}
+
+
+def densities(run: Run) -> Figure:
+    """How usual rows are under the model."""
+    found = run.sample.values["log_density"]
+    count, edges = np.histogram(found[np.isfinite(found)], 24)
+    trace = {
+        "type": "bar", "x": rounded(0.5 * (edges[1:] + edges[:-1])), "y": count.tolist(),
+        "width": float(edges[1] - edges[0]), "marker": {"color": PALETTE[0]},
+        "hovertemplate": "about %{x:.4g}: %{y} rows<extra></extra>",
+    }  # fmt: skip
+    layout = {
+        "xaxis": {"title": {"text": "log density of a row"}},
+        "yaxis": {"title": {"text": "rows"}},
+    }
+    return {"data": [trace], "layout": layout, "height": 320}
+
+
 def activation_matrix(run: Run) -> Figure:
     """Rows across, features down; rows of the same pattern together."""
     used = np.asarray(run.sample.values["activations"])[:, :MOST_LINES]
@@ -283,7 +324,7 @@ def features_per_row(run: Run) -> Figure:
         "xaxis": {"title": {"text": "features of a row"}, "tickformat": "d"},
         "yaxis": {"title": {"text": "share of rows"}, "tickformat": ".0%"},
     }
-    return {"data": [trace], "layout": layout, "height": 300}
+    return {"data": [trace], "layout": layout, "height": 320}
 
 
 def chains_of(run: Run) -> list[dict[str, Any]]:

@@ -4,6 +4,9 @@
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const byId = (id) => document.getElementById(id);
   let printing = false;
+  let touched = false;  // before the first choice nothing is dimmed
+  const PAPER = { "--ink": "#22262b", "--grid": "#e6e9ed", "--card": "#f5f6f8" };
+  const PAPER_WIDTH = 680, NARROW = 460;
   let chosen = data.parts.length ? data.parts[0].number : null;
   const drawn = new Map();  // element -> the figure it shows, before colours
 
@@ -24,14 +27,15 @@
 
   const themed = (figure) => {
     const css = getComputedStyle(document.documentElement);
-    const colour = (name) => css.getPropertyValue(name).trim();
+    // Styles for paper do not hold yet when the browser asks for the pictures.
+    const colour = (name) => (printing ? PAPER[name] : css.getPropertyValue(name).trim());
     const ink = colour("--ink"), grid = colour("--grid");
     const named = scales();
     const traces = figure.data.map((trace) => {
       const scale = trace.meta && trace.meta.scale;
       const copy = Object.assign({}, trace);
       if (scale) copy.colorscale = named[scale];
-      if (trace.meta && trace.meta.component) copy.opacity = trace.meta.component === chosen ? 1 : 0.35;
+      if (trace.meta && trace.meta.component) copy.opacity = !touched || trace.meta.component === chosen ? 1 : 0.2;
       return copy;
     });
     const axis = (given) => Object.assign({ automargin: true, gridcolor: grid, linecolor: grid, zerolinecolor: grid }, given);
@@ -45,12 +49,40 @@
     return [traces, layout];
   };
 
+  const narrow = (traces, layout) => {  // what stood beside the picture goes above it
+    if (layout.yaxis && layout.yaxis.scaleanchor) layout.height = Math.min(layout.height, layout.width + 60);
+    for (const trace of traces) {
+      if (trace.colorbar) trace.colorbar = Object.assign({}, trace.colorbar, { orientation: "h", y: 1, yanchor: "bottom", thickness: 10, x: 0.5, len: 0.9 }, trace.colorbar.tickvals ? { ticktext: trace.colorbar.tickvals.map((v) => v + "°") } : {});
+    }
+    if (traces.length > 1) layout.legend = Object.assign({}, layout.legend, { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } });
+  };
+
+  const listen = (element) => {  // a click on a picture chooses, too
+    if (!["plot-angles", "plot-gate"].includes(element.id)) return;
+    element.on("plotly_click", (event) => {
+      const point = event.points[0], meta = point.data.meta;
+      const number = meta && meta.component ? meta.component : Number(point.y);
+      const radio = byId("parts").querySelector(`input[value="${number}"]`);
+      if (radio) { touched = true; radio.checked = true; pick(number); }
+    });
+  };
+
   const draw = (element, figure) => {
     if (!element || element.hidden) return;
     drawn.set(element, figure);
     const [traces, layout] = themed(figure);
-    layout.width = element.clientWidth || undefined;
-    window.Plotly.react(element, traces, layout, { displayModeBar: false, responsive: false });
+    const paper = element.closest(".pair") ? PAPER_WIDTH / 2 - 10 : PAPER_WIDTH - 40;
+    layout.width = (printing ? paper : element.clientWidth) || undefined;
+    const slim = String(layout.width < NARROW);
+    if (slim === "true") narrow(traces, layout);
+    const options = { displayModeBar: false, responsive: false };
+    if (element.dataset.slim === slim) {
+      window.Plotly.react(element, traces, layout, options);
+    } else {  // legends and scales change places: begin anew, or the old ones keep their margins
+      element.dataset.slim = slim;
+      window.Plotly.newPlot(element, traces, layout, options);
+      listen(element);
+    }
   };
   const redraw = () => { for (const [element, figure] of drawn) draw(element, figure); };
 
@@ -73,10 +105,10 @@
   const picture = (rows) => {
     const reach = Math.max(1e-12, ...rows.flat().map(Math.abs));
     return {
-      height: 260,
+      height: 230,
       data: [{ type: "heatmap", z: rows, zmin: -reach, zmax: reach, meta: { scale: "signed" },
         hovertemplate: "row %{y}, column %{x}: %{z:.3g}<extra></extra>",
-        colorbar: { thickness: 10, outlinewidth: 0 } }],
+        showscale: false }],
       layout: { margin: { l: 6, r: 6, t: 6, b: 6 }, xaxis: { visible: false, constrain: "domain" },
         yaxis: { visible: false, autorange: "reversed", scaleanchor: "x", constrain: "domain" } },
     };
@@ -117,25 +149,14 @@
   };
   const table = byId("parts");
   if (table) {
-    table.addEventListener("change", (event) => { if (event.target.name === "part") pick(Number(event.target.value)); });
+    table.addEventListener("change", (event) => { touched = true; if (event.target.name === "part") pick(Number(event.target.value)); });
     table.tBodies[0].addEventListener("click", (event) => {
       const radio = event.target.closest("tr").querySelector("input");
-      if (event.target !== radio && !event.target.closest("label")) { radio.checked = true; radio.focus(); pick(Number(radio.value)); }
+      if (event.target !== radio && !event.target.closest("label")) { touched = true; radio.checked = true; radio.focus(); pick(Number(radio.value)); }
     });
     byId("panel").addEventListener("change", showPanel);
     pick(chosen);
   }
-  const heat = byId("plot-angles");
-  if (heat && heat.on) heat.on("plotly_click", (event) => choose(Number(event.points[0].y)));
-  const gate = byId("plot-gate");
-  if (gate && gate.on) gate.on("plotly_click", (event) => {
-    const meta = event.points[0].data.meta;
-    if (meta && meta.component) choose(meta.component);
-  });
-  const choose = (number) => {
-    const radio = table.querySelector(`input[value="${number}"]`);
-    if (radio) { radio.checked = true; pick(number); }
-  };
 
   // ---- chains
   const showQuantity = () => {

@@ -15,7 +15,7 @@ from wideangle.runs.folder import Run
 
 MOST_COMPONENTS = 200
 """Components on the page; a longer list would not be read."""
-MOST_WEIGHTS = 20
+MOST_WEIGHTS = 14
 """Columns shown of a weight vector."""
 CLEAR = 0.15
 """Weights below this share of the largest are left out of sentences."""

@@ -37,7 +37,7 @@ def verdict(run: Run) -> str:
     if run.kind == "moe":
         target = run.frame.target.name if run.frame.target else "the target"
         first = (
-            f"{count(model.n_experts, 'expert')} predict {target} from "
+            f"{count(model.n_experts, 'expert')} predict “{target}” from "
             f"{count(len(run.columns), 'column')}; {model.n_used_:.1f} are in use."
         )
         if "accuracy" in m:
@@ -108,6 +108,12 @@ def _with_error(metrics: dict[str, Any], key: str, scale: float, unit: str) -> s
 def cautions(run: Run) -> list[str]:
     """All that should keep a reader from trusting the page too much."""
     sentences = [str(one) for one in run.metrics.get("warnings", [])]
+    rhat = run.metrics.get("rhat")
+    if rhat is not None and rhat > RHAT_LIMIT and not any("R-hat" in one for one in sentences):
+        sentences.append(
+            f"The chains have not mixed (worst R-hat {rhat:.2f}): what they have in common can be "
+            "trusted more than exact numbers. Run them longer."
+        )
     if not run.metrics.get("sample_held_out", True):
         sentences.append(
             "No rows were held out: everything below is about rows that the model was fitted to, "

@@ -58,7 +58,7 @@ def _surprising(run: Run) -> dict[str, Any]:
             int(sample.rows[i]),
             float(density[i]),
             float(missed[place]),
-            float(used[i].sum()),
+            round(float(used[i].sum()), 1),
             " ".join(str(k + 1) for k in np.flatnonzero(used[i] > 0.5)[:12]),  # noqa: PLR2004
         ]
         for place, i in enumerate(order)
@@ -126,7 +126,7 @@ def diagnostics(run: Run) -> list[dict[str, Any]]:
 def plain_name(name: str) -> str:
     """A watched number in words."""
     if name.startswith("probability["):
-        return f"probability of reference row {name.removeprefix('probability[').rstrip(']')}"
+        return f"probability at watched row {int(name[len('probability[') : -1]) + 1}"
     return WORDS.get(name, name)
 
 
