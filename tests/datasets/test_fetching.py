@@ -244,7 +244,11 @@ def test_a_changed_file_is_no_longer_the_converted_one(adult, home):
 
 
 def test_what_cannot_be_downloaded_says_how_to_get_it(home):
-    for name, hint in {"building": "Kaggle", "piano": "piano.npz", "mnist": "unknown"}.items():
+    for name, hint in {
+        "building": "Kaggle",
+        "rcv1_subsets": "rcv1_subsets.npz",
+        "mnist": "unknown",
+    }.items():
         with pytest.raises(ValueError, match=hint):
             datasets.fetch(name)
 

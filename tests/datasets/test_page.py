@@ -30,7 +30,7 @@ def test_what_is_checked_is_said_for_each_kind():
     assert "trusted and remembered; all arrays" in page.checked_by("reuters")
     assert page.checked_by("scenes15").endswith("rows, columns and classes only")
     assert "remembered" in page.checked_by("scenes15")
-    assert page.checked_by("piano") == "the sha256 of the canonical file"
+    assert page.checked_by("rcv1_subsets") == "the sha256 of the canonical file"
 
 
 def test_the_program_rewrites_a_page_and_refuses_one_without_marks(tmp_path):

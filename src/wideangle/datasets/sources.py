@@ -19,6 +19,7 @@ from wideangle.datasets.originals import (
     libsvm,
     matfiles,
     newsgroups,
+    piano,
     pictures,
     rcv1,
     reuters,
@@ -162,6 +163,12 @@ RECIPES: dict[str, Recipe] = {
         ),
         "14756007dbba986ff96afadc790ab6caf7548ab844dd7e7f2a22deeaf907a1bd",
     ),
+    "piano": Recipe(
+        piano.convert,
+        (Original(piano.FILE, (_pinned(
+            "librosa/data", "450cdd8a002c98e7bdbfebb309fc1ed024001f77", f"audio/{piano.FILE}",
+            "1cc83b775e640a8dd409da9e29f5b5e0124bc5ec9bb4fda975919d31d1d893b8"),), 10 << 20),),
+    ),
     "reuters": Recipe(
         reuters.convert,
         (Original(reuters.ARCHIVE, (
@@ -212,7 +219,6 @@ RECIPES: dict[str, Recipe] = {
 ELSEWHERE = {
     "rcv1_subsets": "put rcv1_subsets.npz into one of the folders; or draw anew from all of RCV1 "
     "with the paper's class sizes: wideangle datasets fetch rcv1",
-    "piano": "put piano.npz into one of the folders; the recording is public, see its source",
     "block_images": "nothing to get: made from a seed",
 }
 """Data sets without a converter."""
