@@ -59,7 +59,12 @@ def test_help_names_the_commands_and_the_extras(command):
     def shown(*arguments):  # whatever the width of the terminal
         return " ".join(command(*arguments, "--help")[1].split())
 
-    assert all(name in shown() for name in ("demo", "bench"))
+    order = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
+    listed = shown().partition("Commands")[2]
+    places = [listed.index(f"│ {name} ") for name in order]
+    assert places == sorted(places)
+    for kind in ("moe", "features"):
+        assert f"Example: wideangle train {kind}" in shown("train", kind)
     assert 'pip install "wideangle[report]"' in shown("demo")
     assert 'pip install "wideangle[bench]"' in shown("bench")
 
@@ -93,6 +98,11 @@ def test_options_reach_the_function(command, replace_run, arguments, expected):
             ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib"),
             'matplotlib is not installed; try: pip install "wideangle[report,bench]"',
         ),
+        (
+            ModuleNotFoundError("No module named 'pandas'", name="pandas"),
+            'pandas is not installed; try: pip install "wideangle[tables]"',
+        ),
+        (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )
 def test_user_errors_are_one_sentence(command, replace_run, error, sentence):

@@ -76,7 +76,8 @@ def main() -> None:
         extra = EXTRAS.get(error.name or "", "report,bench")
         _stop(f'{error.name} is not installed; try: pip install "wideangle[{extra}]"')
     except OSError as error:
-        _stop(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        reason = error.strerror or str(error)
+        _stop(f"{error.filename}: {reason}" if error.filename else reason)
     except ValueError as error:
         _stop(str(error))
 

@@ -28,7 +28,8 @@ def read_npz(path: Path, reading: Reading) -> Table:
     of ``scipy.sparse.save_npz`` are such parts.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: NumPy leaves a file that is no archive open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = list(archive.files)
             wanted = {*ROWS, *LABELS, *NAMES, *CSR_PARTS, "format"}
             arrays = {key: archive[key] for key in keys if key in wanted}

@@ -116,4 +116,6 @@ def _settings(job: Job) -> dict[str, Any]:
     options = plain.pop("options")
     flat = plain.pop("plan") | plain.pop("reading") | options | plain
     flat.pop("progress", None)
-    return {"format": MARK} | flat | {"data": str(job.data), "sha256": checksum(job.data)}
+    # A file that is not there is told about by those who read it.
+    digest = checksum(job.data) if job.data.is_file() else ""
+    return {"format": MARK} | flat | {"data": str(job.data), "sha256": digest}

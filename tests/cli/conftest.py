@@ -1,0 +1,60 @@
+"""The command in this process, with its exit code and what it prints."""
+
+import re
+import sys
+
+import jax
+import pytest
+
+import fitted_runs
+from wideangle import cli
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command: exit code, stdout, stderr, without colours."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["wideangle", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        plain = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in capsys.readouterr())
+        return stopped.value.code, *plain
+
+    return run
+
+
+@pytest.fixture
+def fails(command):
+    """Run a command that must fail with one sentence; returns the sentence."""
+
+    def run(*arguments):
+        code, out, err = command(*arguments)
+        *said, sentence = err.splitlines()
+        assert code == 2 and out == ""
+        assert sentence.startswith("wideangle: ") and sentence.endswith(".")
+        assert all(line.startswith("  ") for line in said)
+        return sentence.removeprefix("wideangle: ")
+
+    return run
+
+
+@pytest.fixture
+def quick_compiler():
+    """Small fits are nearly all compilation."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A file like the one the shared runs were trained on, after a change to its frame."""
+
+    def make(change=None, name="people.csv", n_rows=20, seed=1):
+        frame = fitted_runs.people(n_rows, seed)
+        frame = frame if change is None else change(frame)
+        frame.to_csv(tmp_path / name, index=False)
+        return tmp_path / name
+
+    return make

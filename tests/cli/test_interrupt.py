@@ -1,0 +1,96 @@
+"""Ctrl-C in the middle of a fit, by a real signal to a real process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import fitted_runs
+from wideangle.runs.folder import read_run
+
+PATIENCE = 240
+COMMANDS = {
+    "moe": ("--target", "ill", "--experts", "2", "--chains", "1", "--warmup", "20"),
+    "features": (
+        "--ignore", "ill", "--prior", "gaussian", "--chains", "2", "--jobs", "2", "--warmup", "5",
+    ),
+}  # fmt: skip
+N_DRAWS = {"moe": 1500, "features": 400}
+KEPT = {"moe": "state.safetensors", "features": "chain-*.safetensors"}
+
+
+@pytest.fixture
+def begin(tmp_path, tmp_path_factory):
+    """Start a command; programs that one process compiles are there for the next."""
+    cache = tmp_path_factory.mktemp("programs")
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    data = tmp_path / "people.csv"
+    fitted_runs.people().to_csv(data, index=False)
+
+    def start(kind, name, *more):
+        words = ["train", kind, str(data), "-o", str(tmp_path / name), *COMMANDS[kind]]
+        return subprocess.Popen(
+            [sys.executable, "-m", "wideangle", *words, "--draws", str(N_DRAWS[kind]), *more],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # As a shell does it: a test that runs in the background has Ctrl-C switched off.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    return start
+
+
+def wait_for(condition, process):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def draws_of(folder):
+    run = read_run(folder)
+    if run.kind == "moe":
+        weights = run.model.posterior_.values["weights"]
+        return {"gate": weights.gate, "experts": weights.experts}
+    return run.model.trace_.values | {"components": run.model.components_}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["moe", "features"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_draws(begin, tmp_path, kind):
+    kept = tmp_path / "run.partial" / "checkpoint"
+    stopped = begin(kind, "run")
+    wait_for(lambda: any(kept.glob(KEPT[kind])), stopped)
+    time.sleep(0.3)
+    stopped.send_signal(signal.SIGINT)
+    out, err = stopped.communicate(timeout=PATIENCE)
+    assert (stopped.returncode, out) == (130, ""), err
+    last = err.splitlines()[-1]
+    assert last.startswith("wideangle: stopped ") and "--resume goes on" in last
+    assert "Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == ["people.csv", "run.partial"]
+
+    resumed = begin(kind, "run", "--resume")
+    out, err = resumed.communicate(timeout=PATIENCE)
+    assert resumed.returncode == 0, err
+    assert sorted(os.listdir(tmp_path)) == ["people.csv", "run"]
+    whole = begin(kind, "whole")
+    out, err = whole.communicate(timeout=PATIENCE)
+    assert whole.returncode == 0, err
+    again, expected = draws_of(tmp_path / "run"), draws_of(tmp_path / "whole")
+    assert again.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(again[name], values)

@@ -1,0 +1,254 @@
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+import fitted_runs
+from wideangle.runs import train
+from wideangle.runs.folder import read_run
+
+QUICK = ("--inference", "map", "--starts", "1", "--passes", "5", "--experts", "2")
+
+
+def test_a_table_becomes_a_run(command, tmp_path, quick_compiler):
+    """The shared run again, by the command: the same file, options and seed."""
+    data = tmp_path / "people.csv"
+    fitted_runs.people().to_csv(data, index=False)
+    output = tmp_path / "out" / "run"
+    code, out, err = command("train", "moe", data, "--target", "ill", "-o", output, *QUICK)
+    assert code == 0
+    for sentence in ("left out 'id'", "'job' (4)", "missing values in 2 columns", "next: "):
+        assert sentence in err
+    assert "accuracy" in out and "held out" in out
+    assert os.listdir(output.parent) == ["run"]
+    run, shared = read_run(output), read_run(fitted_runs.experts())
+    np.testing.assert_allclose(run.sample.values["proba"], shared.sample.values["proba"], atol=1e-4)
+    assert run.settings["command"][:3] == ["wideangle", "train", "moe"]
+    assert run.settings["options"]["n_experts"] == 2 and "jax" in run.settings["versions"]
+    assert "left out 'id'" in run.log
+
+    code, out, err = command(
+        "train", "moe", data, "-t", "ill", "-o", output, *QUICK, "--force", "--json", "--quiet"
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["metrics"]["accuracy"] == run.metrics["accuracy"] and found["kind"] == "moe"
+
+
+def lacking_target(frame):
+    return frame.assign(ill=frame["ill"].where(frame.index != 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "sentence"),
+    [
+        (None, ["-t", "Ill"], "has no column 'Ill'; did you mean 'ill'."),
+        (None, [], "which column is to be predicted? Say --target and one of 'ill', 'job'"),
+        (None, ["-t", "ill", "--ignore", "no"], "has no column 'no'; it has 'id', 'age'"),
+        (None, ["-t", "income"], "the target 'income' has 20 classes in 20 rows"),
+        (lambda f: f.assign(ill="no"), ["-t", "ill"], "is 'no' in every row"),
+        (lacking_target, ["-t", "ill"], "is missing in 1 row (the first is row 4)"),
+        (lambda f: f[:1], ["-t", "ill"], "has 1 row: too few to learn from."),
+        (lambda f: f[:0], ["-t", "ill"], "has names of columns and no rows."),
+        (lambda f: f[["ill", "id"]], ["-t", "ill", "--max-categories", "5"], "no column left"),
+        (lambda f: f.rename(columns={"id": "age"}), ["-t", "ill"], "'age' is that of columns 1"),
+    ],
+)
+def test_tables_that_do_not_suit(fails, people, tmp_path, change, options, sentence):
+    data = people(change)
+    assert sentence in fails("train", "moe", data, "-o", tmp_path / "run", *options)
+    assert os.listdir(tmp_path) == ["people.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv", b"", "is empty."),
+        ("a.png", b"\x89PNG", "is not a table that wideangle knows"),
+        ("a.csv", b"\x89PNG\0", "is not a table in text"),
+        ("a.npz", b"PK\3\4", "is not a NumPy archive"),
+        ("a.parquet", b"PAR", "is not a Parquet file"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["moe", "features"])
+def test_files_that_are_no_tables(fails, tmp_path, kind, name, content, sentence):
+    (tmp_path / name).write_bytes(content)
+    assert sentence in fails("train", kind, tmp_path / name, "-o", tmp_path / "run")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_features_of_one_row(fails, people, tmp_path):
+    data = people(lambda f: f[:1])
+    assert "too few" in fails("train", "features", data, "-o", tmp_path / "run")
+
+
+def test_no_file(fails, tmp_path):
+    sentence = fails("train", "moe", tmp_path / "no.csv", "-t", "y", "-o", tmp_path / "run")
+    assert sentence == f"{tmp_path / 'no.csv'} does not exist."
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_wrong_option_is_refused_by_name(command, people, tmp_path):
+    code, _, err = command("train", "moe", people(), "-o", tmp_path / "run", "--inference", "luck")
+    assert code == 2 and "luck" in err
+
+
+def test_an_output_that_exists(fails, people, tmp_path):
+    data, there = people(), fitted_runs.experts()
+    arguments = ("train", "moe", data, "-t", "ill", "-o")
+    assert "holds an earlier run" in fails(*arguments, there)
+    for place in (tmp_path, data):
+        assert "is not a run" in fails(*arguments, place, "--force")
+    assert data.exists()
+
+
+def test_a_folder_that_cannot_be_written(fails, people, tmp_path, monkeypatch):
+    data, place = people(), tmp_path / "locked"
+    place.mkdir()
+    place.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    if os.geteuid() == 0:  # who may write anywhere is refused by hand
+
+        def refuse(self, **_):
+            raise PermissionError(13, "Permission denied", str(self))
+
+        monkeypatch.setattr(type(place), "mkdir", refuse)
+    sentence = fails("train", "moe", data, "-t", "ill", "-o", place / "run")
+    assert "Permission denied" in sentence and str(place / "run") in sentence
+    assert os.listdir(place) == []
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Let a stand-in do the fit; it gets the folder of the checkpoint."""
+
+    def put(fit):
+        class Model:
+            def __init__(self, **options):
+                self.options = options
+
+            def fit(self, *_):
+                self.notes_ = {}
+                return fit(self.options["checkpoint"])
+
+        monkeypatch.setattr(train, "estimator_of", lambda _: Model)
+
+    return put
+
+
+def save_something(checkpoint):
+    checkpoint.mkdir()
+    (checkpoint / "state.safetensors").write_text("a state")
+
+
+def test_ctrl_c_says_what_was_kept(command, fails, people, tmp_path, stand_in):
+    def stopped(checkpoint):
+        save_something(checkpoint)
+        raise KeyboardInterrupt("stopped before the first draw")
+
+    stand_in(stopped)
+    data = people()
+    arguments = ("train", "moe", data, "-t", "ill", "-o", tmp_path / "run")
+    code, out, err = command(*arguments)
+    rest = f"{tmp_path / 'run'}.partial"
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == (
+        f"wideangle: stopped before the first draw: kept in {rest}; the same command with "
+        "--resume goes on."
+    )
+    assert sorted(os.listdir(tmp_path)) == ["people.csv", "run.partial"]
+
+    assert "add --resume to go on" in fails(*arguments)
+    assert "begun with n_draws 400 and not 7" in fails(*arguments, "--resume", "--draws", "7")
+    people(n_rows=21)
+    assert "has changed since" in fails(*arguments, "--resume")
+    people()
+
+    seen = []
+    stand_in(lambda folder: (seen.extend(os.listdir(folder)), stopped_again())[1])
+
+    def stopped_again():
+        raise KeyboardInterrupt
+
+    assert command(*arguments, "--resume")[0] == 130
+    assert seen == ["state.safetensors"]
+    stand_in(lambda folder: (seen.append(folder.exists()), stopped_again())[1])
+    code, _, err = command(*arguments, "--force")
+    assert code == 130 and seen[-1] is False
+    assert err.endswith("wideangle: stopped: there was nothing to keep.\n")
+    assert os.listdir(tmp_path) == ["people.csv"]
+
+
+def test_nothing_to_resume(fails, people, tmp_path):
+    sentence = fails("train", "moe", people(), "-t", "ill", "-o", tmp_path / "run", "--resume")
+    assert sentence.startswith("there is nothing to resume")
+
+
+def test_a_stranger_in_the_way_is_left_alone(fails, people, tmp_path):
+    (tmp_path / "run.partial").mkdir()
+    (tmp_path / "run.partial" / "mine.txt").write_text("mine")
+    arguments = ("train", "moe", people(), "-t", "ill", "-o", tmp_path / "run")
+    for option in ([], ["--force"], ["--resume"]):
+        assert "is in the way" in fails(*arguments, *option)
+    assert (tmp_path / "run.partial" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("n_good", [0, 2, 7])
+def test_a_full_disk(fails, people, tmp_path, monkeypatch, n_good):
+    """Before the fit, and after it with some or most of the files written."""
+    data, turns, flush = people(), iter([True] * n_good), os.fsync
+
+    def fsync(number):
+        if next(turns, False):
+            return flush(number)
+        with open("/dev/full", "wb", buffering=0) as device:
+            device.write(b"the real error of a real device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr("wideangle.runs.train.train", lambda *_: shared)
+    shared = read_run(fitted_runs.experts())
+    sentence = fails("train", "moe", data, "-t", "ill", "-o", tmp_path / "run")
+    assert "No space left on device" in sentence
+    assert os.listdir(tmp_path) == ["people.csv"]
+
+
+def test_options_reach_the_model(command, tmp_path, monkeypatch):
+    jobs = []
+
+    def take(job, _):
+        jobs.append(job)
+        return read_run(fitted_runs.features())
+
+    monkeypatch.setattr("wideangle.runs.train.train", take)
+    np.savez(tmp_path / "a.npz", X=np.eye(4))
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    for name in ("a.csv", "a.npz"):
+        output = tmp_path / f"{name}.run"
+        code, out, _ = command(
+            "train", "features", tmp_path / name, "-o", output, "--process", "pitman-yor",
+            "--prior", "vmf", "--missing=-9", "--ignore", "a", "--category", "b", "--draws", "5",
+            "--held-out", "0.5", "--seed", "3", "--no-header", "--dense", "--noise-scale", "0.5",
+        )  # fmt: skip
+        assert code == 0 and "reconstruction error" in out
+    table, arrays = jobs
+    assert table.options["process"] == "pitman-yor" and table.options["prior"] == "vmf"
+    assert table.options["noise_scale"] == 0.5 and table.options["n_draws"] == 5
+    assert table.plan.ignore == ("a",) and table.plan.categories == ("b",)
+    assert table.plan.sparse is False and not table.plan.fill
+    assert table.reading.missing == ("-9",) and not table.reading.header
+    assert (table.seed, table.held_out) == (3, 0.5)
+    # Columns of a table have units of their own, columns of an array have not.
+    assert table.plan.scale and table.options["centre"]
+    assert not arrays.plan.scale and not arrays.options["centre"]
+    assert table.checkpoint == tmp_path / "a.csv.run.partial" / "checkpoint"
+
+
+def test_a_name_cannot_steer_the_terminal(command, tmp_path, stand_in):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    stand_in(stop)
+    (tmp_path / "a.csv").write_text("y,\x1b[2Jx\n" + "a,1\nb,1\n" * 4)
+    code, _, err = command("train", "moe", tmp_path / "a.csv", "-t", "y", "-o", tmp_path / "run")
+    assert code == 2 and "no column left" in err and "\x1b" not in err

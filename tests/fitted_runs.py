@@ -1,0 +1,89 @@
+"""Two small runs, one of each kind, made once for all tests and processes of a test run."""
+
+import os
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+
+from wideangle.frames.learn import Plan
+from wideangle.runs.folder import write_run
+from wideangle.runs.train import Job, train
+
+PATIENCE = 300
+"""Seconds to wait for another process before making the run here."""
+
+
+def people(n_rows=60, seed=0):
+    """Words, numbers, holes, and a class that depends on two of the columns."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(45, 12, n_rows).round(1)
+    job = rng.choice(["clerk", "cook", "smith"], n_rows)
+    noise = rng.normal(size=n_rows)
+    frame = pd.DataFrame(
+        {
+            "id": [f"p{i:03d}" for i in range(n_rows)],
+            "age": np.where(rng.random(n_rows) < 0.1, np.nan, age),
+            "income": (np.exp(rng.normal(10, 0.4, n_rows))).round(),
+            "job": np.where(rng.random(n_rows) < 0.1, None, job),
+            "ill": np.where((age > 45) ^ (job == "cook") ^ (noise > 1.5), "yes", "no"),
+        }
+    )
+    return frame
+
+
+@cache
+def folder():
+    """A folder for this test run."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return Path(tempfile.mkdtemp(prefix="wideangle-runs-"))
+    place = Path(tempfile.gettempdir()) / f"wideangle-runs-{run}"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def make(name, job):
+    """The folder of a run, from one fit in all processes of this test run."""
+    place, begun = folder() / name, folder() / f"{name}.begun"
+    try:
+        os.close(os.open(begun, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        deadline = time.monotonic() + PATIENCE
+        while not place.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if place.exists():
+            return place
+    jax.config.update("jax_disable_most_optimizations", True)  # it is nearly all compilation
+    try:
+        write_run(train(job, lambda _: None), place)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+    return place
+
+
+def table():
+    """The file that both runs were trained on."""
+    path = folder() / f"people-{os.getpid()}.csv"
+    people().to_csv(path, index=False)
+    return path
+
+
+@cache
+def experts():
+    """Folder of a mixture of experts, by maximisation."""
+    options = {"n_experts": 2, "inference": "map", "n_starts": 1, "n_passes": 5}
+    return make("experts", Job("moe", table(), "ill", options=options | {"progress": False}))
+
+
+@cache
+def features():
+    """Folder of a latent feature model, one short chain; Gaussian features compile fastest."""
+    options = {"prior": "gaussian", "n_warmup": 1, "n_draws": 4, "n_chains": 1, "centre": True}
+    options["progress"] = False
+    plan = Plan(fill=False, scale=True, ignore=("ill",))
+    return make("features", Job("features", table(), plan=plan, options=options))

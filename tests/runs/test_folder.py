@@ -1,0 +1,150 @@
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fitted_runs
+from wideangle.runs import folder
+from wideangle.runs.folder import PARTS, check_free, is_run, read_run, write_run
+from wideangle.storage import StorageError
+
+
+@pytest.fixture(params=["experts", "features"])
+def run(request):
+    return read_run(getattr(fitted_runs, request.param)())
+
+
+@pytest.fixture
+def copy(tmp_path):
+    return shutil.copytree(fitted_runs.experts(), tmp_path / "run")
+
+
+def refused(call):
+    with pytest.raises(StorageError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def assert_equal(a, b):
+    assert (a.kind, a.frame, a.settings, a.metrics, a.log) == (
+        b.kind, b.frame, b.settings, b.metrics, b.log,
+    )  # fmt: skip
+    np.testing.assert_array_equal(a.sample.X, b.sample.X)
+    np.testing.assert_array_equal(a.sample.rows, b.sample.rows)
+    assert a.sample.values.keys() == b.sample.values.keys()
+    for name, values in a.sample.values.items():
+        np.testing.assert_array_equal(values, b.sample.values[name])
+
+
+def test_what_is_written_is_read(run, tmp_path):
+    written = write_run(run, tmp_path / "deep" / "run")
+    again = read_run(written.path)
+    assert again.path == tmp_path / "deep" / "run"
+    assert_equal(again, run)
+    assert os.listdir(tmp_path / "deep") == ["run"]
+    predict = "predict_proba" if run.kind == "moe" else "transform"
+    np.testing.assert_array_equal(
+        getattr(again.model, predict)(run.sample.X), getattr(run.model, predict)(run.sample.X)
+    )
+
+
+def test_the_sample_says_what_the_model_says(run):
+    sample, values = run.sample, run.sample.values
+    assert len(sample) == run.metrics["n_test"] == 12
+    assert run.columns[0] == "age" and sample.X.shape == (12, len(run.columns))
+    if run.kind == "moe":
+        # Programs compiled in another way round in another way.
+        np.testing.assert_allclose(values["proba"], run.model.predict_proba(sample.X), rtol=1e-5)
+        assert values["gate"].shape == (12, 2) and run.frame.classes == ("no", "yes")
+        truth = fitted_runs.people()["ill"].to_numpy()[sample.rows - 1]
+        assert [run.frame.classes[i] for i in sample.y] == truth.tolist()
+    else:
+        np.testing.assert_array_equal(values["activations"], run.model.transform(sample.X))
+        assert values["reconstruction"].shape == sample.X.shape
+        assert np.isfinite(values["log_density"]).all()
+
+
+@pytest.mark.parametrize("name", [*PARTS, "run.json"])
+def test_a_file_that_is_gone_cut_or_changed_is_found(copy, name):
+    file = copy / name
+    content = file.read_bytes()
+    file.write_bytes(content[:-9])
+    assert str(copy) in refused(lambda: read_run(copy))
+    file.write_bytes(content.replace(b"0", b"1", 1))
+    if name != "run.json":
+        assert "changed or damaged" in refused(lambda: read_run(copy))
+    file.unlink()
+    assert str(copy) in refused(lambda: read_run(copy))
+
+
+def test_the_log_is_for_people_only(copy):
+    (copy / "log.txt").unlink()
+    assert read_run(copy).log == ""
+
+
+def test_foreign_folders(tmp_path, copy):
+    assert refused(lambda: read_run(tmp_path / "no")).endswith(
+        "does not exist: name a folder that `wideangle train` wrote."
+    )
+    assert "is not a folder" in refused(lambda: read_run(copy / "run.json"))
+    assert "is not a run" in refused(lambda: read_run(tmp_path))
+    about = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(about | {"version": 99}))
+    assert "another release" in refused(lambda: read_run(copy))
+    (copy / "run.json").write_text(json.dumps(about | {"kind": "other"}))
+    assert "is not a run" in refused(lambda: read_run(copy))
+
+
+def test_a_model_of_other_columns_is_found(copy):
+    frame = json.loads((copy / "frame.json").read_text())
+    frame["sources"] = frame["sources"][:1]
+    (copy / "frame.json").write_text(json.dumps(frame))
+    about = json.loads((copy / "run.json").read_text())
+    about["sha256"]["frame.json"] = folder.checksum(copy / "frame.json")
+    (copy / "run.json").write_text(json.dumps(about))
+    assert "do not belong together" in refused(lambda: read_run(copy))
+
+
+def test_a_place_that_is_taken(copy, tmp_path):
+    run = read_run(copy)
+    assert "add --force" in refused(lambda: write_run(run, copy))
+    write_run(replace(run, log="new"), copy, force=True)
+    assert read_run(copy).log == "new" and os.listdir(tmp_path) == ["run"]
+    other = tmp_path / "letters"
+    other.mkdir()
+    (other / "dear.txt").write_text("dear")
+    for force in (False, True):
+        assert "is not a run" in refused(lambda f=force: write_run(run, other, force=f))
+    assert (other / "dear.txt").read_text() == "dear"
+    assert is_run(copy) and not is_run(other)
+    check_free(tmp_path / "free", force=False)
+
+
+@pytest.mark.parametrize("failing", ["write", "rename", "save"])
+def test_a_full_disk_leaves_nothing_half_written(copy, tmp_path, monkeypatch, failing):
+    run, before = read_run(copy), (copy / "log.txt").read_bytes()
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if failing == "write":
+        monkeypatch.setattr(folder, "write", full)
+    elif failing == "save":
+        monkeypatch.setattr(type(run.model), "save", full)
+    else:
+        rename, turns = os.rename, iter([False, True])
+
+        def second_fails(*paths):  # the old run moves away, the new one does not come
+            (full if next(turns, False) else rename)(*paths)
+
+        monkeypatch.setattr(os, "rename", second_fails)
+    assert "No space left on device" in refused(lambda: write_run(run, copy, force=True))
+    assert os.listdir(tmp_path) == ["run"] and (copy / "log.txt").read_bytes() == before
+    if failing != "rename":
+        assert "No space left" in refused(lambda: write_run(run, tmp_path / "new"))
+        assert os.listdir(tmp_path) == ["run"]

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics import brier_score_loss, log_loss
+
+from wideangle.runs.sample import Sample, load_sample, save_sample
+from wideangle.runs.scores import calibration_bins, sampled_rows, score_experts
+from wideangle.runs.split import split_rows
+from wideangle.runs.train import as_finite
+from wideangle.storage import StorageError
+
+
+def test_scores_agree_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    proba, y = rng.dirichlet(np.ones(3), 200), rng.integers(0, 3, 200)
+    shares = np.array([0.5, 0.3, 0.2])
+    found = score_experts(proba, y, shares)
+    assert found["log_loss"] == pytest.approx(log_loss(y, proba))
+    assert found["log_loss_of_guess"] == pytest.approx(log_loss(y, np.tile(shares, (200, 1))))
+    assert found["accuracy"] == np.mean(proba.argmax(1) == y)
+    assert found["accuracy_of_guess"] == np.mean(y == 0)
+    each = [brier_score_loss(y == c, proba[:, c]) for c in range(3)]
+    assert found["brier"] == pytest.approx(sum(each))
+    assert sum(one["n"] for one in found["calibration"]) == 200
+
+
+def test_calibration_by_hand():
+    bins = calibration_bins(np.array([0.55, 0.59, 1.0]), np.array([True, False, True]))
+    assert bins == [
+        {"confidence": pytest.approx(0.57), "accuracy": 0.5, "n": 2},
+        {"confidence": 1.0, "accuracy": 1.0, "n": 1},
+    ]
+    found = score_experts(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]), np.ones(2) / 2)
+    assert found["calibration_error"] == pytest.approx(0.3)
+
+
+def test_a_share_of_every_class_is_held_out():
+    classes = np.repeat([0, 1, 2], [100, 50, 1])
+    split = split_rows(151, 0.2, 0, classes)
+    assert np.bincount(classes[split.test], minlength=3).tolist() == [20, 10, 0]
+    np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(151))
+    assert (np.diff(split.test) > 0).all() and (np.diff(split.train) > 0).all()
+    again = split_rows(151, 0.2, 0, classes)
+    np.testing.assert_array_equal(again.test, split.test)
+    assert not np.array_equal(split_rows(151, 0.2, 1, classes).test, split.test)
+
+
+def test_small_classes_are_held_out_at_random_and_never_whole():
+    sizes = [len(split_rows(2, 0.5, seed, np.array([0, 0])).test) for seed in range(50)]
+    assert sizes == [1] * 50
+    three = [len(split_rows(3, 0.5, seed, np.zeros(3, int)).test) for seed in range(400)]
+    # 1.5 rows on average, so one or two; 4 standard errors.
+    assert set(three) == {1, 2} and abs(np.mean(three) - 1.5) < 4 * 0.5 / 20
+
+
+def test_rows_without_classes():
+    assert len(split_rows(10, 0.2, 0).test) == 2
+    assert len(split_rows(10, 0.0, 0).test) == 0
+    assert len(split_rows(2, 0.9, 0).train) == 1
+
+
+def test_few_and_narrow_enough_rows_are_kept():
+    assert sampled_rows(5, 3).tolist() == [0, 1, 2, 3, 4]
+    assert len(sampled_rows(10_000, 3)) == 2000
+    assert len(sampled_rows(10_000, 5_000)) == 400
+    assert len(sampled_rows(10_000, 10**6)) == 50
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array])
+def test_samples_on_disk(tmp_path, make):
+    X = make([[0.0, 1.0], [np.nan, 0.0]])
+    sample = Sample(X, np.array([4, 9]), np.array([1, 0]), {"proba": np.eye(2)})
+    save_sample(sample, tmp_path / "s")
+    again = load_sample(tmp_path / "s")
+    dense = (lambda m: m.toarray()) if sp.issparse(X) else (lambda m: m)
+    np.testing.assert_array_equal(dense(again.X), dense(X))
+    assert sp.issparse(again.X) == sp.issparse(X)
+    assert again.y.tolist() == [1, 0] and again.rows.tolist() == [4, 9]
+    np.testing.assert_array_equal(again.values["proba"], np.eye(2))
+    save_sample(Sample(X, np.array([4, 9]), None, {"proba": np.eye(3)}), tmp_path / "s")
+    with pytest.raises(StorageError, match="lengths differ"):
+        load_sample(tmp_path / "s")
+
+
+def test_numbers_that_json_cannot_hold():
+    plain = as_finite({"a": [np.float32(1), float("nan"), (np.int64(2), "x")], 3: np.inf})
+    assert plain == {"a": [1.0, None, [2, "x"]], "3": None}
