@@ -78,7 +78,7 @@ def angle_heatmap(run: Run) -> Figure:
         "type": "heatmap",
         "x": labels,
         "y": labels,
-        "z": rounded(shown, 3),
+        "z": rounded(shown),
         "zmin": 0,
         "zmax": 180,
         "xgap": 1,

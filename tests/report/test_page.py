@@ -1,0 +1,141 @@
+"""The page as text: whole, safe, and of the numbers of the run."""
+
+import base64
+import hashlib
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from wideangle.report import page
+
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+RUNS = ("expert_run", "hostile_run", "wine_run", "feature_run", "empty_run")
+LIBRARY = "/* drawing library */"
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, texts, and the content of scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.words = [], [], []
+        self.in_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag == "script":
+            self.scripts.append("")
+            self.in_script = True
+
+    def handle_endtag(self, tag):
+        self.in_script = False
+
+    def handle_data(self, content):
+        if self.in_script:
+            self.scripts[-1] += content
+        else:
+            self.words.append(content)
+
+
+@pytest.fixture
+def pages(request, monkeypatch):
+    """Text of the page of a run, without the five megabytes of the library."""
+    monkeypatch.setattr(page, "plotly", lambda: LIBRARY)
+    return lambda name: page.render(request.getfixturevalue(name))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_on_the_page_leads_away_or_can_run(pages, name):
+    found = Elements(pages(name))
+    for tag, attributes in found.tags:
+        assert not any(key.startswith("on") for key in attributes)
+        assert tag not in {"iframe", "object", "embed", "link", "base", "form"}
+        for key in ("src", "href", "action", "srcset", "data"):
+            assert (attributes.get(key) or "#").startswith(("#", "data:image/png;base64,"))
+    scripts = [a.get("type") for t, a in found.tags if t == "script"]
+    assert scripts == ["application/json", None, None]
+
+
+def test_the_policy_names_the_two_scripts_and_nothing_else(pages):
+    found = Elements(pages("hostile_run"))
+    rule = next(a["content"] for t, a in found.tags if t == "meta" and "http-equiv" in a)
+    parts = {part.split()[0]: part.split()[1:] for part in rule.split(";")}
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in found.scripts[1:]
+    ]
+    assert parts["script-src"] == hashes
+    assert parts["default-src"] == ["'none'"]
+    assert parts["img-src"] == ["data:"]
+    assert "connect-src" not in parts and "font-src" not in parts  # so none
+
+
+def test_hostile_names_are_text(pages):
+    text = pages("hostile_run")
+    found = Elements(text)
+    assert not [a for t, a in found.tags if t == "img"]
+    assert "<img src=x" not in text and "<script>window" not in text
+    words = " ".join(found.words)
+    assert "<img src=x onerror=window.hacked=1>" in words  # shown as it is written
+    assert "{{ 7 * 7 }}" in words
+    block = found.scripts[0]
+    assert not set("<>&\u2028\u2029") & set(block)
+    assert json.loads(block)["parts"][0]["number"] == 1
+
+
+def test_json_stays_the_same_and_cannot_close_its_script():
+    content = {"a": ["</script>", "<!--", "&amp;", "\u2028"], "b": 1.5}
+    text = str(page.json_in_page(content))
+    assert json.loads(text) == content
+    assert text.isascii() and not set("<>&") & set(text)
+    with pytest.raises(ValueError, match=r"JSON compliant"):
+        page.json_in_page(float("nan"))
+
+
+def test_the_page_says_what_the_run_is(pages):
+    words = " ".join(" ".join(Elements(pages("expert_run")).words).split())
+    assert "customers" in words
+    assert "3 experts predict “bought” from 2 columns" in words
+    assert "wideangle train moe 'a file.csv' -o run" in words
+    assert "a: 3 missing values" in words
+    assert "a log" in words
+
+
+def test_a_run_without_features_has_a_page(pages):
+    words = " ".join(Elements(pages("empty_run")).words)
+    assert "No feature is worth its price" in words
+    assert "There are no features." in words
+
+
+def test_sparse_rows_have_a_page(wine_run, monkeypatch):
+    monkeypatch.setattr(page, "plotly", lambda: LIBRARY)
+    sample = replace(wine_run.sample, X=sp.csr_array(wine_run.sample.X))
+    assert page.render(replace(wine_run, sample=sample)) == page.render(wine_run)
+
+
+def test_missing_entries_are_shown_as_such(feature_run, monkeypatch):
+    monkeypatch.setattr(page, "plotly", lambda: LIBRARY)
+    X = np.where(np.random.default_rng(0).random(feature_run.sample.X.shape) < 0.3, np.nan,
+                 feature_run.sample.X)  # fmt: skip
+    text = page.render(replace(feature_run, sample=replace(feature_run.sample, X=X)))
+    assert ">–</td>" in text and "nan" not in " ".join(Elements(text).words)
+
+
+def test_the_file_is_whole_and_of_a_size_to_send(feature_run, tmp_path):
+    page.write(feature_run, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert text.startswith("<!DOCTYPE html>") and text.rstrip().endswith("</html>")
+    assert len(text.encode()) < 6_000_000
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(feature_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "plotly", lambda: LIBRARY)
+    with pytest.raises(ValueError, match=r"cannot write .*nowhere"):
+        page.write(feature_run, tmp_path / "nowhere" / "a.html")

@@ -1,0 +1,163 @@
+"""What the page says: sentences that follow from numbers."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from wideangle.models.mixture_of_experts import Weights
+from wideangle.report import parts, story, tables
+
+
+def changed(run, **metrics):
+    return replace(run, metrics=run.metrics | metrics)
+
+
+def with_weights(run, gate, experts):
+    model = copy.copy(run.model)
+    model._representative = Weights(np.array(gate, float), np.array(experts, float)[:, None])
+    return replace(run, model=model)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(1.0, "in nearly every row"), (0.51, "in 5 of 10 rows"), (0.125, "in 1 of 8 rows"),
+     (0.0004, "in almost no row"), (0.001, "in 1 of 1,000 rows")],
+)  # fmt: skip
+def test_rarity_in_words(share, words):
+    assert parts.rarity(share) == words
+
+
+def test_an_expert_is_described_by_its_gate_and_its_weights(expert_run):
+    # Against the mean gate: expert 1 is asked where age is high, and speaks for yes where income
+    # is low; the intercept is never a reason.
+    gate = [[3, 0, 9], [0, 0, 0], [-3, 0, -9]]
+    run = with_weights(expert_run, gate, [[0, -2, 7], [1, 0, 0], [0, 1, 0]])
+    first = parts.expert_purpose(run, 0)
+    assert first[0] == "Asked where age is high."
+    assert first[1] == "Speaks for yes where income is low."
+    assert parts.expert_purpose(run, 2)[0] == "Asked where age is low."
+
+
+def test_accuracy_is_that_of_the_rows_an_expert_leads(expert_run):
+    values = expert_run.sample.values
+    owner = np.argmax(values["gate"], axis=1)
+    right = np.argmax(values["proba"], axis=1) == expert_run.sample.y
+    for part in parts.parts_of(expert_run):
+        led = owner == part.number - 1
+        assert part.extra.get("led", 0) == led.sum()
+        if led.any():
+            assert np.isclose(part.extra["accuracy"], right[led].mean())
+        assert np.isclose(part.share, values["gate"][:, part.number - 1].mean())
+
+
+def test_the_nearest_component_is_the_one_at_the_smallest_angle(feature_run):
+    rows = feature_run.model.components_
+    cosine = rows @ rows.T / np.outer(*[np.linalg.norm(rows, axis=1)] * 2)
+    np.fill_diagonal(cosine, -2)
+    for part in parts.parts_of(feature_run):
+        k = part.number - 1
+        assert part.nearest == np.argmax(cosine[k]) + 1
+        assert np.isclose(part.nearest_angle, np.degrees(np.arccos(cosine[k].max())), atol=0.1)
+
+
+def test_a_feature_is_described_by_what_it_raises(feature_run):
+    vector = feature_run.model.components_[0]
+    words = parts.feature_purpose(feature_run, 0)[0]
+    assert words.startswith(f"Raises {feature_run.columns[np.argmax(vector)]}, ")
+    assert np.allclose(parts.parts_of(feature_run)[0].image, vector.reshape(6, 6))
+
+
+def test_weights_are_the_strongest_of_each_class(wine_run):
+    part = parts.parts_of(wine_run)[1]
+    titles = [panel["title"] for panel in part.weights]
+    assert titles == ["speaks for barolo", "speaks for grignolino", "speaks for barbera",
+                      "makes the gate ask it"]  # fmt: skip
+    weights = wine_run.model.experts_[1, 2]
+    order = sorted(range(14), key=lambda i: -abs(weights[i]))
+    assert np.allclose(part.weights[2]["values"], weights[order])
+    assert part.weights[2]["names"][0] == [*wine_run.columns, "(intercept)"][order[0]]
+
+
+def test_an_image_needs_a_shape_that_fits(feature_run):
+    for given, expected in (([6, 6], (6, 6)), ([4, 9], (4, 9)), ([5, 6], None), ("6x6", None)):
+        settings = feature_run.settings | {"image_shape": given}
+        assert parts.image_shape(replace(feature_run, settings=settings)) == expected
+
+
+def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
+    calm = changed(expert_run, rhat=1.0, calibration_error=0.01, log_loss=0.1)
+    spread = with_weights(calm, np.eye(3), np.eye(3))
+    gate = np.full_like(spread.sample.values["gate"], 1 / 3)
+    values = spread.sample.values | {"gate": gate}
+    calm = replace(spread, sample=replace(spread.sample, values=values))
+    assert story.cautions(calm) == []
+
+    def said(run):
+        return " ".join(story.cautions(run))
+
+    assert "have not mixed (worst R-hat 1.30)" in said(changed(calm, rhat=1.3))
+    assert said(changed(calm, rhat=1.3, warnings=["R-hat is high."])) == "R-hat is high."
+    assert "no better than the frequencies" in said(changed(calm, log_loss=0.7))
+    assert "miss the observed frequencies by 0.20" in said(changed(calm, calibration_error=0.2))
+    assert "No rows were held out" in said(wine_run)
+    assert "most probable ones alone" in said(wine_run)
+    alike = with_weights(calm, np.eye(3), [[1, 0, 0], [1, 0.1, 0], [0, 0, 1]])
+    assert "Experts 1 and 2 point in nearly the same direction (6°)" in said(alike)
+    gate = np.tile([0.6, 0.4, 0.0], (120, 1))
+    values = calm.sample.values | {"gate": gate}
+    idle = replace(calm, sample=replace(calm.sample, values=values))
+    assert "Asked in fewer than 1 % of these rows: expert 3." in said(idle)
+    worse = changed(feature_run, hidden_error=2.0, hidden_error_of_mean=1.0)
+    assert "no better than by column means" in said(worse)
+    model = copy.copy(feature_run.model)
+    model.presence_ = np.where(np.arange(model.n_components_) == 1, 0.6, 1.0)
+    assert "more than a tenth of the draws: feature 2." in said(replace(feature_run, model=model))
+
+
+def test_cards_are_the_metrics(expert_run, feature_run):
+    cards = {card.title: card for card in story.cards(expert_run)}
+    m = expert_run.metrics
+    assert cards["Accuracy"].value == f"{100 * m['accuracy']:.1f} %"
+    assert cards["Log-loss"].value == f"{m['log_loss']:.3f}"
+    angle = np.degrees(expert_run.model.diversity_.mean_angle)
+    assert cards["Mean angle"].value == f"{angle:.0f}°"
+    assert cards["Worst R-hat"].note == "should be below 1.01"
+    cards = {card.title: card for card in story.cards(feature_run)}
+    assert cards["Features"].value == str(feature_run.model.n_components_)
+
+
+def test_most_uncertain_rows_come_first_with_their_own_values(expert_run):
+    table = tables.doubtful_rows(expert_run)
+    total = expert_run.sample.values["total"]
+    order = np.argsort(-total)[: tables.MOST_ROWS]
+    assert [line[0] for line in table["lines"]] == (order + 31).tolist()
+    assert np.allclose([line[4] for line in table["lines"]], total[order])
+    own = table["n_own"]
+    assert set(table["head"][own:]) == {"age", "income"}
+    column = table["head"].index("income")
+    assert np.allclose([line[column] for line in table["lines"]], expert_run.sample.X[order, 1])
+
+
+def test_least_explained_rows_come_first(feature_run):
+    table = tables.doubtful_rows(feature_run)
+    sample = feature_run.sample
+    order = np.argsort(sample.values["log_density"])[: tables.MOST_ROWS]
+    assert [line[0] for line in table["lines"]] == (order + 81).tolist()
+    gap = sample.X[order[0]] - sample.values["reconstruction"][order[0]]
+    assert np.isclose(table["lines"][0][2], np.sqrt(np.mean(gap**2)))
+
+
+def test_diagnostics_are_judged_by_their_limits(expert_run, wine_run):
+    rows = tables.diagnostics(expert_run)
+    table = expert_run.model.diagnostics_
+    assert len(rows) == len(table)
+    for i, row in enumerate(rows):
+        if row["verdict"] == "good":
+            assert table["rhat"][i] <= 1.01 and table["ess_bulk"][i] >= 200
+        elif row["verdict"] == "doubtful":
+            assert table["rhat"][i] > 1.01 or min(table["ess_bulk"][i], table["ess_tail"][i]) < 200
+    assert {row["verdict"] for row in rows} & {"doubtful"}
+    assert tables.plain_name("probability[3]") == "probability at watched row 4"
+    assert tables.diagnostics(wine_run) == []
