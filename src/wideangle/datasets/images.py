@@ -237,7 +237,8 @@ def _count(file: Path, grid: Grid, vocabulary: np.ndarray) -> np.ndarray:
     found = dense_sift(read_grey(file), grid)
     # The nearest centre: |d - w|^2 less |d|^2, which is the same for all words.
     distance = (vocabulary**2).sum(axis=1) - 2.0 * found @ vocabulary.T
-    return np.bincount(distance.argmin(axis=1), minlength=len(vocabulary))
+    # 16 bits hold the descriptors of any image of this size, and thousands of rows stay small.
+    return np.bincount(distance.argmin(axis=1), minlength=len(vocabulary)).astype(np.uint16)
 
 
 def _in_parallel(function: Any, tasks: list[tuple[Any, ...]], n_jobs: int) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ def _load(path: Path, **options: Any) -> Any:
     if not path.is_file():
         raise ConversionError(f"{path} is missing.")
     try:
-        return loadmat(path, **options)
+        with warnings.catch_warnings():
+            # SciPy announces another kind of sparse matrix; here either will do.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return loadmat(path, **options)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise ConversionError(f"{path.name} is not a MATLAB file: {error}.") from error
