@@ -55,6 +55,7 @@ def test_a_path_is_all_that_goes_to_stdout(eeg, monkeypatch):
     assert done.exit_code == 0
     assert done.stdout == f"{eeg / 'out' / 'eeg.npz'}\n"
     assert "is written" in done.stderr
+    assert "Stand-in: another public 32-channel recording" in done.stderr
 
 
 def test_one_that_fails_does_not_keep_the_next_from_being_fetched(monkeypatch):

@@ -88,6 +88,14 @@ def test_a_data_set_carries_source_licence_citation_and_protocol(small):
     assert len({tuple(split.train) for split in text.splits()}) == 5
 
 
+def test_a_stand_in_is_named_as_one_where_it_is_shown(small):
+    assert repr(datasets.load("eeg", verify=False)) == "<Dataset eeg: EEG (stand-in), 3 x 2>"
+    assert repr(datasets.load("tdt", verify=False)) == "<Dataset tdt: TDT, 12 x 9>"
+    (small / "eeg.npz").unlink()
+    with pytest.raises(datasets.DataNotFoundError, match=r"EEG \(stand-in\)"):
+        datasets.load("eeg")
+
+
 def test_rcv1_keeps_the_terms_of_most_documents(small):
     data = datasets.load("rcv1", verify=False)
     assert data.shape == (6, 5)

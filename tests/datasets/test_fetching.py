@@ -226,6 +226,11 @@ def test_another_folder_and_a_hidden_file_are_pointed_out(adult, home, tmp_path)
     notes = []
     get(notes, folder=tmp_path / "elsewhere")
     assert notes[-1] == f"set WIDEANGLE_DATA to {tmp_path / 'elsewhere'} for it to be found"
+    get(notes)
+    assert (home / "adult9.npz").is_file()  # that it is elsewhere too does not count
+    n_requests = len(adult.seen)
+    get(folder=tmp_path / "elsewhere")
+    assert len(adult.seen) == n_requests
     (home / "adult9.npz").write_bytes(b"damaged")
     get(notes, folder=datasets.folders()[-1])
     assert f"{home / 'adult9.npz'} comes first" in notes[-1]

@@ -24,7 +24,7 @@ class Split(NamedTuple):
     test: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A data set ready to be fitted, with everything needed to cite it."""
 
@@ -43,6 +43,10 @@ class Dataset:
     """Subsets of rows of interest, as masks (N,): for RCV1 the nine subcategories."""
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Other facts of the file, aligned with the rows where their length is N."""
+
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"<Dataset {self.name}: {self.entry.label}, {rows:,} x {columns:,}>"
 
     @property
     def shape(self) -> tuple[int, int]:

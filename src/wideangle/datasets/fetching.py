@@ -78,7 +78,9 @@ def fetch(
     if recipe is None or not (recipe.originals or given):
         raise ValueError(f"{name} cannot be downloaded: {how_to_get(name) or 'unknown name'}.")
     entry = MANIFEST[name]
-    state, path = file_state(entry)
+    # A folder that is named is asked for the file, not another one that may have it.
+    own = Path(folder) / entry.file if folder else None
+    state, path = file_state(entry, own) if own is None or own.is_file() else ("missing", None)
     if state in ("present", "converted") and path and not force:
         note(f"{name}: {path} is here already ({state})")
         return path
@@ -89,7 +91,10 @@ def fetch(
         if not force and target.is_file() and file_state(entry, target)[0] != "other bytes":
             note(f"{name}: made by another process meanwhile")
             return target
-        record = _read_record(target) | {"name": name}
+        if entry.status == "stand-in":
+            note(f"{name}: {entry.note}")
+        record = _read_record(target) | {"name": name, "status": entry.status}
+        record.pop("given", None)
         room = home / "originals" / name
         if given:
             record["given"] = str(given)

@@ -51,7 +51,7 @@ def locate(entry: Entry) -> Path:
             return path
     tested = f"It has {entry.size:,} bytes, sha256 {entry.sha256}. " if entry.sha256 else ""
     raise DataNotFoundError(
-        f"{entry.file} ({entry.title}) was not found: looked in "
+        f"{entry.file}, {entry.label}, was not found: looked in "
         f"{' and in '.join(map(str, places))}. Put the file there, or name its folder in the "
         f"environment variable {VARIABLE}. {tested}It is made from {entry.source}. To get it: "
         f"{how_to_get(entry.name)}"

@@ -32,6 +32,11 @@ class Entry:
     """Bytes of the canonical file."""
 
     @property
+    def label(self) -> str:
+        """The title, and that it is a stand-in where it is one."""
+        return f"{self.title} (stand-in)" if self.status == "stand-in" else self.title
+
+    @property
     def file(self) -> str:
         """Name of the file; empty for generated data."""
         return "" if self.status == "generated" else f"{self.name}.npz"

@@ -7,6 +7,7 @@ unpacked, and returns the arrays that :mod:`wideangle.datasets.loaders` reads.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,9 @@ def opened(folder: Path, archive: str, limits: Limits = Limits()) -> Iterator[Pa
     if not (folder / archive).is_file():
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=folder) as room:
+    # Beside the archive, where there was room for it too; elsewhere if that cannot be written.
+    place = folder if os.access(folder, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=place) as room:
         unpack(folder / archive, Path(room) / "contents", limits)
         yield Path(room) / "contents"
 
