@@ -159,6 +159,13 @@ def test_other_rows_than_the_manifest_says_are_refused(adult, home):
     assert not (home / "adult9.npz").exists()
 
 
+def test_other_classes_than_the_manifest_says_are_refused(adult, monkeypatch):
+    entry = dataclasses.replace(datasets.MANIFEST["adult9"], n_classes=3)
+    monkeypatch.setitem(datasets.MANIFEST, "adult9", entry)
+    with pytest.raises(ConversionError, match=r"and 2 classes, not 5, 123 and 3"):
+        get()
+
+
 def test_originals_at_hand_need_no_network(adult, home, tmp_path):
     path = get(given=tmp_path / "expected")
     assert adult.seen == []

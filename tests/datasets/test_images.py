@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from wideangle.datasets import images
 from wideangle.datasets.images import (
     Grid,
     bag_of_words,
@@ -78,10 +79,15 @@ def test_the_vocabulary_sees_training_images_only(tmp_path, made):
 
 
 def test_every_descriptor_counts_for_its_nearest_word(folder, made):
-    found = dense_sift(read_grey(folder / made.files[5]))
-    distance = np.linalg.norm(found[:, None] - made.vocabulary[None], axis=2)
-    expected = np.bincount(distance.argmin(axis=1), minlength=N_WORDS)
-    assert np.array_equal(made.counts.toarray()[5], expected)
+    for row in (5, 20):
+        found = dense_sift(read_grey(folder / made.files[row]))
+        for length in (1.0, 0.5):  # words of other lengths too: nearest is not most aligned
+            words = made.vocabulary * np.linspace(length, 1.0, N_WORDS)[:, None]
+            distance = np.linalg.norm(found[:, None] - words[None], axis=2)
+            expected = np.bincount(distance.argmin(axis=1), minlength=N_WORDS)
+            counted = images._count(folder / made.files[row], Grid(), words)
+            assert np.array_equal(counted, expected)
+            assert length < 1.0 or np.array_equal(made.counts.toarray()[row], expected)
 
 
 def test_the_grid_covers_the_image_and_large_images_are_shrunk():
@@ -111,7 +117,8 @@ def test_a_descriptor_depends_on_its_patch_and_on_nothing_far_away():
 
 
 def test_patches_without_contrast_are_zero():
-    image = np.full((64, 64), 90, np.uint8)
+    # Grey values that differ by one only: SIFT itself would blow them up to full length.
+    image = np.random.default_rng(1).integers(90, 92, (64, 64)).astype(np.uint8)
     image[:, 40:] = np.random.default_rng(0).integers(0, 255, (64, 24))
     found = dense_sift(image).reshape(7, 7, 128)
     assert np.all(found[:, 0] == 0)

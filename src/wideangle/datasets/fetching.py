@@ -108,7 +108,7 @@ def fetch(
             arrays = recipe.convert(room)
         record["content"] = check_content(name, arrays)
         _write(target, arrays, record)
-        if not keep and not given:
+        if not keep:
             shutil.rmtree(room, ignore_errors=True)
             with contextlib.suppress(OSError):
                 room.parent.rmdir()

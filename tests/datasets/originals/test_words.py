@@ -10,17 +10,17 @@ from wideangle.datasets.originals.words import text_arrays, weighted, word_count
 
 
 def test_words_are_lower_case_runs_of_three_letters_without_stop_words():
-    text = "The OIL-price rose 3.5pct; it is not what-ever U.S. oil, Oil2gas caf\xe9s"
+    text = "The OIL-price rose 3.5pct; it is not what-ever U.S. GM oil, Oil2gas caf\xe9s"
     assert word_counts(text) == Counter(
         {"oil": 3, "price": 1, "rose": 1, "pct": 1, "gas": 1, "caf": 1}
     )
 
 
 def test_the_terms_of_most_documents_are_kept_ties_by_the_alphabet():
-    documents = [Counter(rare=9, zebra=1, both=2), Counter(apple=1, both=1), Counter(zebra=3)]
+    documents = [Counter(tangerine=9, zebra=1, both=2), Counter(ant=1, both=1), Counter(zebra=3)]
     arrays = text_arrays(documents, n_terms=3)
-    # zebra and both are in two documents; of apple and rare, in one each, apple comes first.
-    assert arrays["vocab"].tolist() == ["apple", "both", "zebra"]
+    # zebra and both are in two documents; of ant and tangerine, in one each, ant comes first.
+    assert arrays["vocab"].tolist() == ["ant", "both", "zebra"]
     counts = sp.csr_array((arrays["counts"], arrays["indices"], arrays["indptr"]), shape=(3, 3))
     assert counts.toarray().tolist() == [[0, 2, 1], [1, 1, 0], [0, 0, 3]]
 
