@@ -32,7 +32,7 @@ def fails(command):
         code, out, err = command(*arguments)
         *said, sentence = err.splitlines()
         assert code == 2 and out == ""
-        assert sentence.startswith("wideangle: ") and sentence.endswith(".")
+        assert sentence.startswith("wideangle: ") and sentence.endswith((".", "?"))
         assert all(line.startswith("  ") for line in said)
         return sentence.removeprefix("wideangle: ")
 

@@ -78,7 +78,7 @@ def new_job(frame):
     [
         (new_job, "column 'job' has 1 word that the model never saw ('astronaut'); it knows"),
         (lambda f: f.drop(columns="age"), "lacks the column 'age'; it has"),
-        (lambda f: f.rename(columns={"age": "Age"}), "the column 'age'; did you mean 'Age'."),
+        (lambda f: f.rename(columns={"age": "Age"}), "the column 'age'; did you mean 'Age'?"),
         (lambda f: f.assign(job=range(20)), "column 'job' holds numbers"),
         (lambda f: f.assign(age="old"), "column 'age' holds 'old' in row 1, and the model was"),
         (lambda f: f[:0], "has names of columns and no rows."),

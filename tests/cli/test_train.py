@@ -44,7 +44,7 @@ def lacking_target(frame):
 @pytest.mark.parametrize(
     ("change", "options", "sentence"),
     [
-        (None, ["-t", "Ill"], "has no column 'Ill'; did you mean 'ill'."),
+        (None, ["-t", "Ill"], "has no column 'Ill'; did you mean 'ill'?"),
         (None, [], "which column is to be predicted? Say --target and one of 'ill', 'job'"),
         (None, ["-t", "ill", "--ignore", "no"], "has no column 'no'; it has 'id', 'age'"),
         (None, ["-t", "income"], "the target 'income' has 20 classes in 20 rows"),
@@ -82,6 +82,13 @@ def test_files_that_are_no_tables(fails, tmp_path, kind, name, content, sentence
 def test_features_of_one_row(fails, people, tmp_path):
     data = people(lambda f: f[:1])
     assert "too few" in fails("train", "features", data, "-o", tmp_path / "run")
+
+
+def test_features_that_need_another_prior(fails, people, tmp_path):
+    arguments = ("train", "features", people(lambda f: f[["age"]]), "-o", tmp_path / "run")
+    assert "'age' is the only column, and directions need two" in fails(*arguments)
+    sentence = fails(*arguments, "--process", "pitman-yor")
+    assert sentence == "--process pitman-yor needs --prior gaussian or --prior vmf."
 
 
 def test_no_file(fails, tmp_path):

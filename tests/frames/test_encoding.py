@@ -112,8 +112,8 @@ def test_a_few_words_among_numbers_are_a_mistake():
 @pytest.mark.parametrize(
     ("plan", "sentence"),
     [
-        (Plan(fill=True, ignore=("aeg",)), "t.csv has no column 'aeg'; did you mean 'age'."),
-        (Plan(fill=True, ignore=("AGE",)), "t.csv has no column 'AGE'; did you mean 'age'."),
+        (Plan(fill=True, ignore=("aeg",)), "t.csv has no column 'aeg'; did you mean 'age'?"),
+        (Plan(fill=True, ignore=("AGE",)), "t.csv has no column 'AGE'; did you mean 'age'?"),
         (Plan(fill=True, categories=("zzz",)), "t.csv has no column 'zzz'; it has 'age', 'job'."),
         (Plan(fill=True, ignore=("age", "job")), "t.csv has no column left to learn from."),
     ],

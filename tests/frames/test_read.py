@@ -84,7 +84,7 @@ def test_a_users_word_for_missing(file):
         ("a.csv", "a,b,a\n1,2,3\n", "FILE: the name 'a' is that of columns 1 and 3"),
         ("a.csv", "a,,b\n1,2,3\n", "FILE: column 2 has no name."),
         ("a.csv", "5.1,3.5\n4.9,3\n", "FILE: its first line holds numbers and not names"),
-        ("a.csv", "a,b\n1,2\n3,4,5\n", "FILE: line 3 has 3 fields where there are 2 columns."),
+        ("a.csv", "a,b\n1,2\n3,4,5\n", "FILE: line 3 has 3 fields, and there are names for 2."),
         ("a.csv", "a,b\n1,2,3\n4,5,6\n", "FILE: its first line names 2 columns and the next has 3"),
         ("a.csv", 'a,b\n1,"2\n3,4\n', "FILE: a quotation mark is opened and never closed."),
         ("a.csv.gz", "no gzip", "FILE is not the packed file"),

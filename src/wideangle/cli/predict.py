@@ -58,4 +58,4 @@ def predict(
     elif output is not None and not quiet:
         printing.say(f"{output}: {len(done.frame):,} rows")
         for name, value in done.scores.items():
-            printing.say(f"{name} {value:.3f}, as the file holds the target")
+            printing.say(f"{name.replace('_', '-')} {value:.3f}: the file holds the target")

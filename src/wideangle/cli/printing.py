@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +18,9 @@ def say(sentence: str) -> None:
 
 def warn(sentence: str) -> None:
     """Say what is doubtful; yellow on a terminal."""
-    prefix = typer.style("warning:", fg=typer.colors.YELLOW)
+    prefix = "warning:"
+    if not os.environ.get("NO_COLOR"):  # what is not a terminal gets no colour in any case
+        prefix = typer.style(prefix, fg=typer.colors.YELLOW)
     typer.echo(f"  {prefix} {visible(sentence)}", err=True)
 
 

@@ -251,6 +251,8 @@ def features(
     from wideangle.frames.learn import Plan
     from wideangle.frames.read import is_array_file
 
+    if process is Process.PITMAN_YOR and prior is FeaturePrior.ANGULAR:
+        raise ValueError("--process pitman-yor needs --prior gaussian or --prior vmf.")
     table = not is_array_file(data)
     chosen = {
         "prior": str(prior),
@@ -325,7 +327,7 @@ def _run(job: Any, output: Path, *, resume: bool, force: bool, as_json: bool, qu
     else:
         printing.show_table(results(run), f"{output}: {run.kind}")
         if not quiet:
-            printing.say(f"next: wideangle report {output}")
+            printing.say(f"next: wideangle report {output}, wideangle predict {output} NEW-FILE")
 
 
 def _stopped(stopped: BaseException, partial: Any) -> None:

@@ -91,8 +91,8 @@ def _check_names(table: Table, encoding: Encoding) -> None:
     if table.uniform and all(name.startswith("x") for name in absent):
         raise TableError(f"{table.source} has {len(table.names)} columns, and {_wanted(encoding)}.")
     what = "the column" if len(absent) == 1 else "the columns"
-    hint = table.suggest(absent[0]) if len(absent) == 1 else ""
-    raise TableError(f"{table.source} lacks {what} {some(absent)}{hint}.")
+    end = table.suggest(absent[0]) if len(absent) == 1 else "."
+    raise TableError(f"{table.source} lacks {what} {some(absent)}{end}")
 
 
 def _wanted(encoding: Encoding) -> str:

@@ -81,17 +81,17 @@ class Table:
             import pandas as pd
 
             return pd.Series(self.labels)
-        raise TableError(f"{self.source} has no column {name!r}{self.suggest(name)}.")
+        raise TableError(f"{self.source} has no column {name!r}{self.suggest(name)}")
 
     def suggest(self, name: str) -> str:
-        """The names most like a wrong one, or all of them if they are few."""
+        """The end of a sentence about a wrong name: those most like it, or some that there are."""
         known = self.names if self.own_target is None else (*self.names, self.own_target)
         # Case first: 'Age' for 'age' is the usual slip and no near match to difflib.
         close = [one for one in known if one.lower() == name.lower()]
         close = close or get_close_matches(name, known, n=3)
         if close:
-            return f"; did you mean {some(close, ' or ')}"
-        return f"; it has {some(known)}" if known else ""
+            return f"; did you mean {some(close, ' or ')}?"
+        return f"; it has {some(known)}." if known else "."
 
 
 def some(words: Iterable[Any], join: str = ", ") -> str:

@@ -143,7 +143,7 @@ def _names(
 def _reason(message: str, n_names: int) -> str:
     found = re.search(r"Expected \d+ fields in line (\d+), saw (\d+)", message)
     if found:
-        return f"line {found[1]} has {found[2]} fields where there are {n_names} columns."
+        return f"line {found[1]} has {found[2]} fields, and there are names for {n_names}."
     if "EOF inside string" in message:
         return "a quotation mark is opened and never closed."
     if "Length of header" in message:

@@ -124,7 +124,7 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         table = read_table(job.data, job.reading)
         rows = prepare(table, job)
     shape = f"{count(table.n_rows, 'row')}, {count(len(rows.frame.columns), 'column')}"
-    tell(f"{job.data}: {shape} as the model sees them; {len(rows.test):,} rows are held out")
+    tell(f"{job.data}: {shape} as the model sees them; {count(len(rows.test), 'row')} held out")
     for note in rows.notes:
         tell(note)
     with stages.time("fit"), warnings.catch_warnings(record=True) as caught:
@@ -170,6 +170,15 @@ def prepare(table: Table, job: Job) -> Rows:
         raise TableError(f"{table.source} has {count(table.n_rows, 'row')}: too few to learn from.")
     split = split_rows(table.n_rows, job.held_out, job.seed, y)
     frame, notes = learn(table.take(split.train), target, job.plan)
+    if (
+        job.kind == "features"
+        and len(frame.columns) == 1
+        and job.options.get("prior") != "gaussian"
+    ):
+        raise TableError(
+            f"{table.source}: {frame.columns[0]!r} is the only column, and directions need two; "
+            "use --prior gaussian."
+        )
     X = encode(table.take(split.train), frame).X
     held = encode(table.take(split.test), frame, allow_new=True)
     notes = [*table.notes, *notes, *(f"held-out rows: {note}" for note in held.notes)]
