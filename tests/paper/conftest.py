@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from wideangle.paper.cells import QUICK, Cell
+from wideangle.paper.cells import Cell
+from wideangle.paper.efforts import QUICK
 from wideangle.paper.records import Outcome, keep
 
 WHERE = {
@@ -13,7 +14,7 @@ WHERE = {
 }
 
 
-def outcome(losses, accuracy=80.0, groups=None, **diagnostics):
+def outcome(losses, accuracy=80.0, groups=None, fit=1.0, **diagnostics):
     losses = np.asarray(losses, float)
     metrics = {
         "n_test": len(losses),
@@ -23,7 +24,7 @@ def outcome(losses, accuracy=80.0, groups=None, **diagnostics):
         "brier": 0.2,
         "groups": groups or {},
     }
-    return Outcome(metrics, losses, {"fit": 1.0}, {"scale": 0.3}, diagnostics)
+    return Outcome(metrics, losses, {"fit": fit}, {"scale": 0.3}, diagnostics)
 
 
 @pytest.fixture(name="outcome")
@@ -37,12 +38,19 @@ def where():
 
 
 @pytest.fixture
+def describe():
+    """What a run asks each machine."""
+    return lambda: WHERE
+
+
+@pytest.fixture
 def store(tmp_path):
     """Write a record: ``store("adult9", "LR", losses, ...)``."""
 
     def write(data, method, losses, k=0, seed=0, n_train=0, suite="classifiers", **more):
-        cell = Cell(suite, data, method, k, seed, n_train, QUICK)
-        return keep(tmp_path, cell, outcome(losses, **more), WHERE)
+        settings = {"inference": "mcmc"} if suite == "small-data" else {}
+        cell = Cell(suite, data, method, k, seed, n_train, QUICK, settings)
+        return keep(tmp_path / "cells", cell, outcome(losses, **more), {**WHERE, "device": "cpu"})
 
     write.folder = tmp_path
     return write

@@ -10,20 +10,27 @@ import scipy.sparse as sp
 from wideangle import cli
 from wideangle.datasets import load
 from wideangle.estimators.lfm_score import EntryScores
-from wideangle.paper import feature_metrics, feature_page, feature_pictures
-from wideangle.paper.cells import QUICK, Cell
+from wideangle.paper import feature_metrics, feature_pictures, printed
+from wideangle.paper.cells import Cell
+from wideangle.paper.detail_pages import copy_pictures, feature_page
+from wideangle.paper.efforts import QUICK, USUAL
 from wideangle.paper.feature_methods import (
-    FEATURE_DATA,
     FEATURE_ROWS,
-    LENGTH,
+    LABELLED,
     MAX_FEATURES,
     REPULSED,
+    UNLABELLED,
     UNREPULSED,
     feature_cells,
     feature_model,
 )
-from wideangle.paper.feature_tables import feature_grids
-from wideangle.paper.feature_verdicts import against_baselines, angles, gap, overall
+from wideangle.paper.feature_tables import (
+    data_grid,
+    detail_grids,
+    metric,
+    precision_grid,
+    word_grid,
+)
 from wideangle.paper.features import feature_task
 from wideangle.paper.records import Outcome, keep, read_all
 
@@ -34,12 +41,14 @@ def cell(method="IMA-LFM", data="block_images", seed=0, effort=QUICK):
 
 
 def test_every_row_on_every_data_set():
-    cells = feature_cells((), (), (), LENGTH)
-    assert len(cells) == len(FEATURE_DATA) * len(FEATURE_ROWS)
+    data = (*UNLABELLED, *LABELLED)
+    cells = feature_cells(data, (), (0,), USUAL["features"])
+    assert len(cells) == 10 * len(FEATURE_ROWS)
     assert len({one.path for one in cells}) == len(cells)
     assert all(one.settings["max_features"] == MAX_FEATURES for one in cells)
     with pytest.raises(ValueError, match="method"):
-        feature_cells((), ("IMA",), (), LENGTH)
+        feature_cells(data, ("IMA",), (0,), QUICK)
+    assert set(REPULSED) < set(FEATURE_ROWS)
 
 
 def test_rows_differ_by_the_prior_alone():
@@ -120,24 +129,44 @@ def test_wide_rows_have_no_more_hidden_entries_than_can_be_predicted():
     assert fake.asked == (3, n_columns)
 
 
+def test_precision_is_that_of_a_sort_of_all_distances(monkeypatch):
+    monkeypatch.setattr(feature_metrics, "RETRIEVED", 7)
+    rng = np.random.default_rng(0)
+    rows, queries = rng.normal(size=(60, 3)), rng.normal(size=(30, 3))
+    classes, asked = rng.integers(0, 3, 60), rng.integers(0, 3, 30)
+    found = feature_metrics.precision(queries, asked, rows, classes)["precision"]
+    shares = []
+    for query, one in zip(queries, asked, strict=True):
+        order = sorted(range(60), key=lambda n, query=query: np.sum((rows[n] - query) ** 2))
+        shares.append(np.mean([classes[n] == one for n in order[:7]]))
+    for one in range(3):
+        mine = np.array(shares)[asked == one]
+        assert found[str(one)]["precision"] == pytest.approx(100 * mine.mean())
+        assert found[str(one)]["n"] == len(mine)
+
+
+def test_overlap_of_words_is_a_share_of_a_list():
+    lists = [["a", "b"], ["b", "c"], ["d", "e"]]
+    assert feature_metrics.word_overlap(lists) == pytest.approx(100 * (0.5 + 0 + 0) / 3)
+    assert feature_metrics.word_overlap([["a"], ["a"]]) == 100.0
+    assert feature_metrics.word_overlap([["a"]]) is None
+
+
 def test_top_words_are_those_with_the_largest_weights():
     names = ("a", "b", "c", "d")
     assert feature_pictures.top_words(np.array([0.1, -9.0, 3.0, 0.2]), names, 2) == ["c", "d"]
-    table = feature_pictures.word_table(np.array([[0.0, 1, 2, 3]]), np.array([0.25]), names)
-    assert "| 25.0 % | d c b a |" in table
 
 
-def test_pictures_are_files_of_images_or_words(tmp_path):
+def test_pictures_are_of_images_alone():
     pytest.importorskip("matplotlib")
     data = load("block_images")
     model = SimpleNamespace(
         components_=data.extras["features"], prevalence_=np.full(4, 0.5), n_components_=4
     )
-    path = feature_pictures.show_features(model, data, tmp_path / "IMA.seed0")
-    assert path == tmp_path / "IMA.seed0.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
+    assert feature_pictures.picture(model, data).startswith(b"\x89PNG")
     model.n_components_ = 0
-    assert feature_pictures.show_features(model, data, tmp_path / "none") is None
+    assert feature_pictures.picture(model, data) is None
+    assert feature_pictures.picture(model, load("experts")) is None
 
 
 @pytest.fixture
@@ -160,54 +189,46 @@ def add(tmp_path, where):
 LOSSES = np.array([1.0, 2.0, 3.0, 4.0])
 
 
-def test_gaps_are_paired_by_row_and_by_seed_where_there_are_several(add):
-    better = [add("IMA-LFM", LOSSES - [0.5, 0.6, 0.5, 0.6])]
-    plain = [add("polar", LOSSES)]
-    one = gap(better, plain)
-    assert one.mean == pytest.approx(-0.55, abs=1e-3)
-    assert one.verdict == "better"
-    better.append(add("IMA-LFM", LOSSES + 0.5, seed=1))
-    plain.append(add("polar", LOSSES, seed=1))
-    two = gap(better, plain)
-    assert two.mean == pytest.approx(-0.025)
-    assert two.error == pytest.approx(0.525)
-    assert two.verdict == "no clear difference"
-
-
-def test_verdicts_follow_the_numbers(add):
-    add("IMA-LFM", LOSSES - [0.5, 0.6, 0.5, 0.6])
-    add("IBP-LFM", LOSSES)
-    add("polar", LOSSES - [0.5, 0.6, 0.6, 0.5])
-    add("IMA-cosine-0.2", LOSSES + 1, data="yale")
-    add("polar", LOSSES, data="yale")
-    records = list(read_all(add.folder, "features"))
-    (line,) = against_baselines(records, "eeg")
-    assert (
-        "IMA-LFM against IBP-LFM" in line
-        and "(better, one fit each), 17.0 components against 17.0" in line
-    )
-    (line,) = angles(records, "eeg")
-    assert "IMA-LFM +0.0000" in line and "no clear difference" in line
-    assert "IMA-cosine" not in line
-    said = " ".join(overall(records))
-    assert "IMA-LFM against IBP-LFM, held-out likelihood: better, one fit each: eeg." in said
-    assert "IMA-cosine-0.2 against polar, held-out likelihood: worse, one fit each: yale." in said
-    assert set(REPULSED) < set(FEATURE_ROWS)
-
-
-def test_tables_have_errors_over_seeds_and_classes_where_there_are_some(add):
+def test_tables_by_data_set_have_errors_marks_and_printed_numbers(add):
     add("IBP-LFM", LOSSES)
     add("IBP-LFM", LOSSES + 2, seed=1)
+    records = list(read_all(add.folder, "features"))
+    grid = data_grid(
+        records, "x", ("eeg",), metric("log_likelihood"), ".2f", printed.LIKELIHOOD
+    )  # fmt: skip
+    assert grid.columns == ("data", "IBP-LFM", "PYP-LFM", "IMA-LFM")
+    assert grid.rows[0][:3] == (
+        "EEG", "-3.50 ± 1 (2) (R-hat 1.5) [-14133 ± 54]", "[-12893 ± 73]"
+    )  # fmt: skip
+
+
+def test_tables_of_retrieval_and_of_words(add):
+    found = {str(c): {"precision": 10.0 * c} for c in range(9)}
+    lists = [["oil", "crude"], ["oil", "gold"]]
+    add("IMA-LFM", LOSSES, data="reuters", precision=found)
+    add("IMA-LFM", LOSSES, data="news20", words=lists, word_overlap=50.0)
+    records = list(read_all(add.folder, "features"))
+    rows = {row[0]: row[1:] for row in precision_grid(records, "reuters").rows}
+    assert rows["IMA-LFM"][8] == "80.0"
+    assert rows["IBP-LFM in the paper"][0] == "73.7"
+    words = word_grid(records, "news20")
+    assert words.rows[0][:3] == ("1", "oil", "oil")
+    assert "IMA-LFM 50.0 % over 17 features" in words.notes[0]
+    assert "IBP-LFM in the paper" in words.notes[0]
+
+
+def test_details_have_classes_where_there_are_some(add):
+    add("IBP-LFM", LOSSES)
     add("IMA-LFM", LOSSES, data="reuters", nmi=40.0, clustering_accuracy=50.0,
         nmi_of_rows=30.0, clustering_accuracy_of_rows=35.0)  # fmt: skip
     records = list(read_all(add.folder, "features"))
-    held_out, chains = feature_grids(records, "eeg")
-    assert held_out.rows[0][:3] == ("IBP-LFM", "2", "-3.50 ± 1")
+    held_out, chains = detail_grids(records, "eeg")
+    assert held_out.rows[0][:3] == ("IBP-LFM", "1", "-2.50")
     assert "NMI, %" not in held_out.columns
     assert chains.rows[0][chains.columns.index("worst R-hat")] == "1.50"
-    (text, _) = feature_grids(records, "reuters")
-    assert text.rows[0][-1] == "40.0"
-    page = feature_page.render(add.folder)
+    (text, _) = detail_grids(records, "reuters")
+    assert text.rows[0][text.columns.index("NMI, %")] == "40.0"
+    page = feature_page(add.folder)
     assert "k-means on the held-out rows themselves (seed 0): accuracy 35.0 %" in page
     assert "7 rows to learn from, 3 held out" in page
 
@@ -216,11 +237,9 @@ def test_the_page_takes_the_picture_of_the_first_seed_along(add, tmp_path):
     for seed in (0, 1):
         record = add("IMA-LFM", LOSSES, data="yale", seed=seed)
         record.path.with_suffix(".png").write_bytes(b"seed %d" % seed)
-    page = tmp_path / "docs" / "page.md"
-    page.parent.mkdir()
-    feature_page.main([str(add.folder), str(page)])
-    assert "](images/yale-features.png)" in page.read_text(encoding="utf-8")
-    assert (page.parent / "images" / "yale-features.png").read_bytes() == b"seed 0"
+    copy_pictures(add.folder, tmp_path / "images")
+    assert "](images/yale-features.png)" in feature_page(add.folder)
+    assert (tmp_path / "images" / "yale-features.png").read_bytes() == b"seed 0"
 
 
 def command(monkeypatch, *arguments):
@@ -234,10 +253,11 @@ def command(monkeypatch, *arguments):
 def test_the_command_runs_in_processes_without_files_and_goes_on(tmp_path, monkeypatch, capsys):
     short = ["--n-warmup", "3", "--n-draws", "4", "--max-rows", "100", "-o", str(tmp_path)]
     rows = ["--method", "IBP-LFM", "--method", "IMA-cosine-0.1"]
-    arguments = ["reproduce", "features", "--quick", *rows, "--jobs", "2", *short]
+    data = ["--data", "block_images"]
+    arguments = ["reproduce", "features", "--quick", *data, *rows, "--jobs", "2", *short]
     assert command(monkeypatch, *arguments) == 0
     assert "components of" in capsys.readouterr().out
-    records = list(read_all(tmp_path, "features"))
+    records = list(read_all(tmp_path / "cells", "features"))
     assert {record.cell.method for record in records} == {"IBP-LFM", "IMA-cosine-0.1"}
     for record in records:
         assert isinstance(record.cell, Cell)

@@ -1,19 +1,31 @@
+import json
+
 import numpy as np
 import pytest
 
-from wideangle.paper import verdicts
+from wideangle.paper import printed
+from wideangle.paper.classifier_tables import (
+    against_grid,
+    diagnostic_grid,
+    metric_grid,
+    nine_grid,
+    small_data_grid,
+    time_grid,
+)
 from wideangle.paper.compare import (
-    Difference,
+    Effect,
     by_key,
+    gain_of_fits,
+    gain_of_rows,
+    log_loss,
     mean_metric,
-    over_seeds,
-    paired,
+    pairs,
     pooled_group,
 )
-from wideangle.paper.page import main, render
-from wideangle.paper.printed import printed
-from wideangle.paper.records import read_all
-from wideangle.paper.tables import diagnostic_grid, metric_grid, nine_grid, small_data_grid
+from wideangle.paper.detail_pages import classifier_page
+from wideangle.paper.page import main
+from wideangle.paper.records import Record, read_all
+from wideangle.paper.tables import statistics_grid, write_table
 
 
 def losses(shift=0.0, n=400, seed=0):
@@ -24,57 +36,71 @@ def grouped(accuracy, n=10, log_loss=0.5):
     return {name: {"n_test": n, "accuracy": accuracy, "log_loss": log_loss} for name in ("C16",)}
 
 
-def test_paired_differences_and_their_errors_are_those_of_the_rows(store):
+def classifiers(store):
+    return list(read_all(store.folder / "cells", "classifiers"))
+
+
+def test_gains_of_rows_have_the_interval_of_their_mean(store):
     base, noise = losses(), np.random.default_rng(1).normal(0.01, 0.05, 400)
-    first = [store("adult9", "BMEM-MABN-I", base + noise, 5)]
-    second = [store("adult9", "BMEM-V", base, 5)]
-    gap = paired(first, second)
-    rounded = base.astype(np.float16).astype(float)
-    expected = (base + noise).astype(np.float16).astype(float) - rounded
-    assert gap.mean == pytest.approx(expected.mean())
-    assert gap.error == pytest.approx(expected.std(ddof=1) / 20)
-    assert gap.verdict == "worse"
-    assert paired(second, first).verdict == "better"
-    assert paired(first, first).verdict == "no clear difference"
+    first = [store("adult9", "BMEM-V", base, 5)]
+    second = [store("adult9", "BMEM-MABN-I", base + noise, 5)]
+    gain = gain_of_rows([pairs(first, second)], Record.losses)
+    rounded = (base + noise).astype(np.float16).astype(float) - base.astype(np.float16)
+    assert gain.mean == pytest.approx(rounded.mean())
+    reach = 1.96 * rounded.std(ddof=1) / 20
+    assert gain.high - gain.mean == pytest.approx(reach, rel=0.15)
+    assert gain.mean - gain.low == pytest.approx(reach, rel=0.15)
+    assert gain.verdict == "better"
+    assert gain_of_rows([pairs(second, first)], Record.losses).verdict == "worse"
+    assert gain_of_rows([pairs(first, first)], Record.losses).verdict == "no clear difference"
+    assert gain_of_rows([pairs(first, [])], Record.losses) is None
 
 
-def test_seeds_do_not_pass_for_more_test_rows_but_samples_do(store):
-    def pair(data, seed):
-        noise = np.random.default_rng(seed + len(data)).normal(0, 0.05, 400)
-        other = store(data, "BMEM-V", losses(), 5, seed)
-        return store(data, "BMEM-G", losses() + noise, 5, seed), other
+def test_sizes_share_their_rows_and_seeds_widen_the_interval(store):
+    def pair(seed, shift, k=5):
+        noise = np.random.default_rng(10 * seed + k).normal(0, 0.01, 400)
+        other = store("adult9", "BMEM-V", losses(), k, seed)
+        return store("adult9", "BMEM-G", losses() - shift + noise, k, seed), other
 
-    one = [pair("adult9", 0)]
-    seeds = [*one, pair("adult9", 1)]
-    samples = [pair("rcv1_subsets.s1", 0), pair("rcv1_subsets.s22", 0)]
-    errors = [paired(*zip(*pairs, strict=True)).error for pairs in (one, seeds, samples)]
-    assert errors[1] == pytest.approx(errors[0], rel=0.1)
-    assert errors[2] == pytest.approx(errors[0] / np.sqrt(2), rel=0.1)
+    same = [pair(0, 0.1)]
+    spread = gain_of_rows([[*same, pair(1, 0.3)]], Record.losses)
+    assert spread.mean == pytest.approx(0.2, abs=2e-3)
+    assert (spread.n_fits, spread.high - spread.low > 0.15) == (2, True)
+    two_sizes = gain_of_rows([same, [pair(0, 0.3, k=10)]], Record.losses)
+    assert two_sizes.mean == pytest.approx(0.2, abs=2e-3)
+    assert two_sizes.high - two_sizes.low < 0.01
 
 
 def test_rows_are_compared_within_a_seed(store):
-    first = [store("adult9", "a", losses(0.5, seed=s), 5, s) for s in (0, 1)]
-    second = [store("adult9", "b", losses(seed=s), 5, s) for s in (1, 0)]
-    gap = paired(first, second)
-    assert gap.mean == pytest.approx(0.5, abs=1e-3)
-    assert gap.error < 1e-4  # across seeds the rows differ, and the error would be large
+    first = [store("adult9", "a", losses(seed=s), 5, s, suite="small-data") for s in (0, 1)]
+    second = [store("adult9", "b", losses(0.5, seed=s), 5, s, suite="small-data") for s in (1, 0)]
+    gain = gain_of_rows([pairs(first, second)], Record.losses)
+    assert gain.mean == pytest.approx(0.5, abs=1e-3)
+    assert gain.high - gain.low < 1e-2  # across seeds the rows differ, and it would be large
 
 
-def test_differences_over_seeds_are_paired_by_seed(store):
-    first = [store("adult9", "a", [1.0 + s, 1.1 + s], 5, s, 200) for s in range(3)]
-    second = [store("adult9", "b", [1.2 + s, 1.2 + s], 5, s, 200) for s in (2, 1, 0)]
-    gap = over_seeds(first, second)
-    assert gap.mean == pytest.approx(-0.15)
-    assert gap.error == pytest.approx(0.0, abs=1e-12)
-    assert over_seeds(first[:1], second) is None
-    assert gap.clear == pytest.approx(4.53, abs=0.01)  # Student's law, two degrees of freedom
+def test_gains_of_fits_follow_students_law(store):
+    first = [store("adult9", "a", [1.0 + 0.1 * s] * 2, 5, s, 200, "small-data") for s in range(3)]
+    second = [store("adult9", "b", [1.4] * 2, 5, s, 200, "small-data") for s in (2, 1, 0)]
+    gain = gain_of_fits(pairs(first, second), log_loss, -1.0)
+    assert gain.mean == pytest.approx(0.3, abs=1e-3)
+    assert gain.high - gain.mean == pytest.approx(4.303 * 0.1 / np.sqrt(3), rel=0.01)
+    one = gain_of_fits(pairs(first[:1], second), log_loss, -1.0)
+    assert np.isnan(one.low)
+    assert one.verdict == "one fit"
+    assert Effect(-1.0, -2.0, -0.1, 3).verdict == "worse"
+
+
+def test_errors_of_two_classes_are_told_by_their_loss(store):
+    record = store("adult9", "LR", [0.1, 0.69, 0.70, 3.0])
+    assert record.errors().tolist() == [0, 0, 1, 1]
 
 
 def test_a_cell_shows_what_is_wrong_with_it(store):
     store("adult9", "LR", losses(), accuracy=84.95)
     store("adult9", "BMEM-G", losses(), 5, rhat_predictions=1.2, ess_predictions=80.0, n_chains=4)
     store("adult9", "BMEM-V", losses(), 5, rhat_predictions=1.0, ess_predictions=900.0, n_chains=4)
-    grid = metric_grid(read_all(store.folder, "classifiers"), "adult9", "accuracy", paper=True)
+    grid = metric_grid(classifiers(store), "adult9", "accuracy")
     rows = dict(zip([row[0] for row in grid.rows], grid.rows, strict=True))
     assert grid.columns == ("method", "K=5")
     assert rows["LR"][1] == "84.95"
@@ -86,16 +112,17 @@ def test_a_cell_shows_what_is_wrong_with_it(store):
 def test_replicates_are_averaged_with_their_spread(store):
     for seed, accuracy in enumerate((80.0, 82.0)):
         store("adult9", "BMEM-G", losses(), 5, seed, accuracy=accuracy)
-    (found,) = by_key(read_all(store.folder, "classifiers")).values()
+    (found,) = by_key(classifiers(store)).values()
     assert mean_metric(found, "accuracy") == (81.0, 1.0)
-    grid = metric_grid(read_all(store.folder, "classifiers"), "adult9", "accuracy")
-    assert grid.rows == [("BMEM-G", "81.00 ± 1.00")]
+    grid = metric_grid(classifiers(store), "adult9", "log_loss")
+    assert grid.rows[0][0] == "BMEM-G"
+    assert " ± 0.0000" in grid.rows[0][1]
 
 
 def test_diagnostics_show_the_worst(store):
     store("adult9", "BMEM-G", losses(), 5, 0, n_used=2.0, rhat=1.5, ess_bulk=50.0)
     store("adult9", "BMEM-G", losses(), 5, 1, n_used=4.0, rhat=1.1, ess_bulk=20.0)
-    (row,) = diagnostic_grid(read_all(store.folder, "classifiers"), "adult9").rows
+    (row,) = diagnostic_grid(classifiers(store), "adult9").rows
     assert row[:6] == ("BMEM-G", "5", "2", "3.0", "1.50", "20")
     assert row[-1] == "scale 0.3"
 
@@ -103,33 +130,22 @@ def test_diagnostics_show_the_worst(store):
 def test_subcategories_are_pooled_over_samples(store):
     store("rcv1_subsets.s1", "BMEM-G", losses(), 5, groups=grouped(50.0, 10))
     store("rcv1_subsets.s2", "BMEM-G", losses(), 5, groups=grouped(80.0, 20))
-    records = list(read_all(store.folder, "classifiers"))
-    assert pooled_group(records, ["C16"]) == (70.0, 30)
-    assert nine_grid(records).rows == [("test documents", "", "30"), ("BMEM-G", "5", "70.0")]
-    (line,) = verdicts.rare_categories(records)
-    assert "BMEM-G 70.0 ± 8.4 % of 30" in line
+    assert pooled_group(classifiers(store), ["C16"]) == (70.0, 30)
+    rows = {row[0]: row for row in nine_grid(classifiers(store)).rows}
+    assert rows["BMEM-G"][-1] == "70.0"
+    assert rows["test documents here"][-1] == "30"
+    assert rows["BMEM-G in the paper"][-1] == "51.3"
 
 
-def test_verdicts_follow_the_numbers(store):
-    rng = np.random.default_rng(0)
-    base = losses()
-    store("adult9", "LR", base + 0.02 + rng.normal(0, 0.01, 400), accuracy=84.9)
-    store("adult9", "BMEM-V", base, 5, accuracy=85.1)
-    store("adult9", "BMEM-MABN-I", base + 0.01 + rng.normal(0, 0.01, 400), 5, accuracy=85.0)
-    store("adult9", "BMEM-G", base + rng.normal(0, 0.3, 400), 30, accuracy=85.0)
-    records = list(read_all(store.folder, "classifiers"))
-    best, against = verdicts.best_and_baselines(records, "adult9")
-    assert "BMEM-V, K=5" in best or "BMEM-G, K=30" in best
-    assert "logistic regression" in against
-    assert against.endswith("better.") or "no clear" in against
-    (alone,) = verdicts.diversity_alone(records, "adult9")
-    assert alone.startswith("BMEM-MABN-I less BMEM-V")
-    assert "(worse)" in alone
-    (few,) = verdicts.few_against_many(records, "adult9")
-    assert few.startswith("BMEM-MABN-I, K=5 less BMEM-G, K=30")
-    (paper,) = verdicts.against_the_paper(records, "adult9")
-    assert "88.9 %, is not reached" in paper
-    assert "85.10 %" in paper
+def test_tables_of_baselines_and_of_time_have_the_printed_numbers_beside(store):
+    store("adult9", "KSVM", losses(), accuracy=84.0)
+    store("adult9", "BMEM-PR", losses(), 30, fit=12.0)
+    store("adult9", "BMEM-PR", losses(), 10, fit=99.0)
+    rows = {row[0]: row for row in against_grid(classifiers(store)).rows}
+    assert rows["KSVM, kernel SVM"][1] == "84.00 [85.2]"
+    assert rows["GB, gradient boosting"][1] == ""
+    times = {row[0]: row[1] for row in time_grid(classifiers(store)).rows}
+    assert times["BMEM-PR"] == "12 s (cpu) [3.3 h]"
 
 
 def test_the_study_of_little_data_says_which_arm_is_better(store):
@@ -139,40 +155,72 @@ def test_the_study_of_little_data_says_which_arm_is_better(store):
         store("adult9", "vmf", losses(seed=seed), 5, seed, **common)
         store("adult9", "gaussian-1", losses(0.05 + shift, seed=seed), 5, seed, **common)
         store("adult9", "mutual-angular-0.2", losses(-0.02 - shift, seed=seed), 5, seed, **common)
-    records = list(read_all(store.folder, "small-data"))
+    records = list(read_all(store.folder / "cells", "small-data"))
     (row,) = small_data_grid(records, "adult9", None).rows
     assert row[0] == "N=200, K=5"
     assert row[1] == "4"
     assert "(worse)" in row[6]
     assert "(better)" in row[7]
-    lines = verdicts.small_data(records, "adult9")
-    assert "gaussian-1 against vmf: worse at N=200, K=5." in lines
-    assert "mutual-angular-0.2 against vmf: better at N=200, K=5." in lines
 
 
-def test_the_page_is_made_of_records_alone(store, tmp_path):
+def test_the_pages_are_made_of_records_alone(store, tmp_path):
     store("adult9", "LR", losses())
     store("adult9", "BMEM-G", losses(), 5)
     store("building", "BMEM-G", losses(), 5)
     store("adult9", "vmf", losses(), 5, 0, 200, "small-data")
-    page = tmp_path / "page.md"
-    main([str(store.folder), str(page)])
-    text = page.read_text()
-    assert text == render(store.folder)
+    pages = tmp_path / "docs"
+    main([str(store.folder), str(pages)])
+    text = (pages / "results.md").read_text(encoding="utf-8")
+    assert text == classifier_page(store.folder / "cells")
     assert "Stand-in for SUN-Building" in text
-    assert "Ours are other images" in text
-    assert "2 cores of a processor" in text
     assert "## Where diversity helps" in text
+    page = (pages / "reproduction.md").read_text(encoding="utf-8")
+    assert "2 cores of a processor" in page
+    for number in range(1, 14):
+        assert f"### Table {number}: " in page
+    again = (store.folder / "table-01" / "table.json").read_text(encoding="utf-8")
+    assert json.loads(again)["records"] == ["cells/classifiers/adult9/BMEM-G.K5.seed0.json"]
+
+
+def test_a_table_refers_to_the_records_it_shows(store):
+    store("adult9", "RF", losses())
+    store("adult9", "BMEM-PR", losses(), 30)
+    store("adult9", "BMEM-PR", losses(), 5)  # table 4 has K = 30 alone
+    write_table(4, store.folder)
+    table = json.loads((store.folder / "table-04" / "table.json").read_text(encoding="utf-8"))
+    assert table["records"] == [
+        "cells/classifiers/adult9/BMEM-PR.K30.seed0.json",
+        "cells/classifiers/adult9/RF.seed0.json",
+    ]
+    assert table["title"] == "Against other classifiers"
+    assert (store.folder / "table-04" / "table.md").is_file()
+
+
+def test_statistics_are_there_without_any_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("WIDEANGLE_DATA", str(tmp_path / "nothing"))
+    for name in ("XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    rows = {row[0]: row[1:] for row in statistics_grid().rows}
+    assert len(rows) == 10
+    assert rows["Reuters"][0] == "7195 x 5000, 9 classes"
+    assert rows["Reuters"][-1] == "no"
+    assert rows["Block-Images"][-1] == "yes"
 
 
 def test_printed_numbers_stand_beside_the_right_cells():
-    assert printed("adult9", "BMEM-MABN-I", 5) == 87.1
-    assert printed("adult9", "BMEM-MABN-I", 7) is None
-    assert printed("rcv1_subsets", "BMEM-G", 5) is None
+    assert printed.accuracy("adult9", "BMEM-MABN-I", 5) == 87.1
+    assert printed.accuracy("adult9", "BMEM-MABN-I", 7) is None
+    assert printed.accuracy("rcv1_subsets", "BMEM-G", 5) is None
+    assert str(printed.of_three(printed.NMI, "tdt", "PYP-LFM")) == "46.7 ± 0.3"
+    assert printed.of_three(printed.NMI, "tdt", "polar") is None
 
 
-def test_a_difference_needs_two_standard_errors():
-    assert Difference(-0.019, 0.01).verdict == "no clear difference"
-    assert Difference(-0.021, 0.01).verdict == "better"
-    assert Difference(0.021, 0.01).verdict == "worse"
-    assert Difference(0.0, float("nan")).verdict == "no clear difference"
+def test_printed_tables_say_what_the_page_says_of_them():
+    """The improvements of Table 3 are shares of the new accuracy, not of the old one."""
+    old, new = (np.array(printed.NINE_ACCURACY[m]) for m in ("BMEM-G", "BMEM-MABN-I"))
+    of_new = 100 * (new - old) / new
+    np.testing.assert_allclose(of_new, printed.NINE_IMPROVEMENT, atol=0.11)
+    of_old = 100 * (new - old) / old
+    np.testing.assert_allclose(of_old[-3:], [23.3, 22.1, 27.7], atol=0.06)
+    gains = 100 * (np.divide(*(printed.PRECISION[m] for m in ("IMA-LFM", "IBP-LFM"))) - 1)
+    np.testing.assert_allclose(gains[:2], [11, 74], atol=0.5)

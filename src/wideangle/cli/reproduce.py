@@ -10,8 +10,8 @@ def reproduce(
     tables: Annotated[
         list[str],
         typer.Argument(
-            help="Suites (`classifiers`, `small-data`, `features`) or numbers of the paper's "
-            "tables (1 to 5)."
+            help="Numbers of the paper's tables (1 to 13), `all` of them, or suites of cells "
+            "(`classifiers`, `features`, and `small-data`, a study of ours)."
         ),
     ],
     data: Annotated[
@@ -26,16 +26,25 @@ def reproduce(
     size: Annotated[
         list[int] | None, typer.Option("--size", help="small-data: numbers of rows.", min=1)
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option("--seed", help="Seeds.", min=0)] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option("--seed", help="Seeds of splits and fits.", min=0)
+    ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the records; by default results/paper."),
+        Path | None, typer.Option("--out", "-o", help="Folder of the records; by default results.")
     ] = None,
     quick: Annotated[
-        bool,
-        typer.Option("--quick/--full", help="A few rows, short chains: shows that it runs."),
+        bool, typer.Option("--quick", help="Generated rows, short chains: shows that it runs.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes for baselines and features.")] = 1,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="The paper's protocol: 5 splits, 5-fold cross-validation of every row."
+        ),
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes of this machine.")] = 1,
+    dask: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler: its workers run the cells.")
+    ] = None,
     budget_seconds: Annotated[
         float | None, typer.Option(min=0, help="Begin no cell after this time.")
     ] = None,
@@ -50,19 +59,19 @@ def reproduce(
         bool | None, typer.Option(help="Choose settings on a part of the training rows.")
     ] = None,
 ) -> None:
-    """Run the paper's tables on real data, with baselines and controls.
-
-    With `--quick` and no `--data` generated rows are used, so no file is needed.
+    """Run the paper's tables, with baselines and controls, beside its printed numbers.
 
     Every finished cell is a record in the folder; cells that have one are not run again, so a run
-    that was stopped goes on where it was. Data files: see `wideangle datasets`.
+    that was stopped goes on where it was. Cells that several tables need are run once. Between
+    `--quick` and `--full` lies what the records of this repository were made with: one split, and
+    settings chosen on a fifth of the training rows. Data files: see `wideangle datasets`.
     """
     from wideangle.bench.machine import describe
-    from wideangle.paper.cells import FULL, QUICK
-    from wideangle.paper.feature_methods import LENGTH
-    from wideangle.paper.reproduce import FOLDER, SUITES, Choice
+    from wideangle.paper.reproduce import FOLDER, Choice
     from wideangle.paper.reproduce import reproduce as run
 
+    if quick and full:
+        raise ValueError("--quick and --full exclude each other.")
     changes = {
         "n_warmup": n_warmup,
         "n_draws": n_draws,
@@ -71,21 +80,18 @@ def reproduce(
         "max_rows": max_rows,
         "tune": tune,
     }
-    only_features = set(tables) == {"features"}
-    usual = LENGTH if only_features else FULL
-    made = "block_images" if only_features else "experts"
-    effort = (QUICK if quick else usual)._replace(
-        **{name: value for name, value in changes.items() if value is not None}
-    )
+    level = "quick" if quick else "full" if full else "usual"
+    small = quick and "small-data" in tables
     choice = Choice(
-        data=tuple(data or ((made,) if quick and set(tables) <= {*SUITES} else ())),
+        data=tuple(data or (("experts",) if small else ())),
         methods=tuple(method or ()),
         experts=tuple(experts or ((5,) if quick else ())),
         sizes=tuple(size or ((200,) if quick else ())),
-        seeds=tuple(seed or ((0, 1) if quick and "small-data" in tables else ())),
-        effort=effort,
+        seeds=tuple(seed or ((0, 1) if small else ())),
+        level=level,
+        changes={name: value for name, value in changes.items() if value is not None},
     )
-    folder = out or (FOLDER.with_name("paper-quick") if quick else FOLDER)
-    report = run(tables, choice, folder, describe(), jobs=jobs, budget=budget_seconds)
+    folder = out or (FOLDER if level == "usual" else FOLDER / level)
+    report = run(tables, choice, folder, describe, jobs=jobs, dask=dask, budget=budget_seconds)
     if report.failed:
         raise ValueError(f"{len(report.failed)} cells failed: {', '.join(report.failed)}")

@@ -7,26 +7,28 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+CLASSIFIERS, SMALL_DATA, FEATURES = "classifiers", "small-data", "features"
+
 
 class Effort(NamedTuple):
     """How long a cell may work; part of every record."""
 
-    n_warmup: int = 400
-    n_draws: int = 400
+    n_warmup: int = 500
+    n_draws: int = 1500
     n_chains: int = 4
     n_passes: int | None = None
     """Of MAP and VI; None is the default of the estimator."""
     n_folds: int = 5
     """Cross-validation of the baselines, as in the paper."""
     tune: bool = True
-    """Choose settings on a validation part of the training rows; else defaults."""
+    """Choose settings of the mixtures on the training rows; else defaults."""
     max_rows: int | None = None
     """Most training and most test rows; None takes all."""
+    mixture_folds: int = 1
+    """Cross-validation of the mixtures; 1 sets a fifth of the rows aside once."""
 
 
-FULL = Effort()
-QUICK = Effort(20, 20, 2, 20, 2, False, 300)
-"""Shows that everything runs, not what it is worth."""
+DEFAULT = Effort()
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Cell:
     """Data set, method, size and seed."""
 
     suite: str
-    """Which group of tables it belongs to: ``classifiers`` or ``small-data``."""
+    """``classifiers``, ``small-data`` or ``features``."""
     data: str
     method: str
     n_experts: int = 0
@@ -43,13 +45,13 @@ class Cell:
     """Of the split (unless it is fixed), of the subsample, and of the fit."""
     n_train: int = 0
     """Training rows drawn at random; 0 takes all."""
-    effort: Effort = FULL
+    effort: Effort = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the estimator that are given, not chosen."""
 
     @property
     def path(self) -> Path:
-        """Where its record goes, below the folder of the run."""
+        """Where its record goes, below the folder of the cells."""
         parts = [self.method]
         parts += [f"K{self.n_experts}"] if self.n_experts else []
         parts += [f"N{self.n_train}"] if self.n_train else []
@@ -63,10 +65,9 @@ class Cell:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; equal for equal cells."""
-        plain = asdict(self) | {"effort": self.effort._asdict(), "settings": dict(self.settings)}
-        return plain
+        return asdict(self) | {"effort": self.effort._asdict(), "settings": dict(self.settings)}
 
 
 def from_json(data: Mapping[str, Any]) -> Cell:
-    """The cell of :meth:`Cell.as_json`."""
+    """The cell of :meth:`Cell.as_json`; a field that was not known then has its default."""
     return Cell(**{**data, "effort": Effort(**data["effort"])})

@@ -4,68 +4,70 @@ from __future__ import annotations
 
 import time
 import warnings
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
-from wideangle.paper.baselines import BASELINES, fit_baseline, rows_for
+from wideangle.paper.baselines import BASELINES, fit_baseline
 from wideangle.paper.cells import Cell
 from wideangle.paper.methods import estimator
 from wideangle.paper.metrics import evaluate, row_losses
-from wideangle.paper.records import Outcome
+from wideangle.paper.records import Outcome, Record, Tunings
 from wideangle.paper.task import Task, task_of
 from wideangle.paper.tuning import tuned
 
 
-def execute(cell: Cell, folder: Path) -> Outcome:
+class _Fitted(NamedTuple):
+    proba: np.ndarray
+    seconds: dict[str, float]
+    chosen: dict[str, Any]
+    diagnostics: dict[str, Any]
+    tunings: dict[str, dict[str, Any]]
+
+
+def execute(cell: Cell, known: Tunings) -> Outcome:
     """Choose settings, fit, predict, measure; warnings are kept, not shown."""
     task = task_of(cell)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = _baseline if cell.method in BASELINES else _experts
-        proba, seconds, chosen, diagnostics = run(cell, task, folder)
+        done = (_baseline if cell.method in BASELINES else _experts)(cell, task, known)
     said = dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)
     return Outcome(
-        metrics={**evaluate(task.y_test, proba, task.groups), "n_train": len(task.y_train)},
-        losses=row_losses(task.y_test, proba),
-        seconds=seconds,
-        chosen=chosen,
-        diagnostics=diagnostics,
+        metrics={**evaluate(task.y_test, done.proba, task.groups), "n_train": len(task.y_train)},
+        losses=row_losses(task.y_test, done.proba),
+        seconds=done.seconds,
+        chosen=done.chosen,
+        diagnostics=done.diagnostics,
         warnings=tuple(said),
+        tunings=done.tunings,
     )
 
 
-def _baseline(cell: Cell, task: Task, folder: Path) -> tuple[Any, ...]:
+def _baseline(cell: Cell, task: Task, known: Tunings) -> _Fitted:
     start = time.perf_counter()
-    X = rows_for(cell.method, task.X_train)
-    model, chosen = fit_baseline(
-        cell.method, X, task.y_train, seed=cell.seed, n_folds=cell.effort.n_folds
+    model, chosen, diagnostics = fit_baseline(
+        cell.method, task.X_train, task.y_train, seed=cell.seed, n_folds=cell.effort.n_folds
     )
     fitted = time.perf_counter()
-    proba = model.predict_proba(rows_for(cell.method, task.X_test))
+    proba = model.predict_proba(task.X_test)
     seconds = {"fit": fitted - start, "predict": time.perf_counter() - fitted}
-    return proba, seconds, chosen, {}
+    return _Fitted(proba, seconds, chosen, diagnostics, {})
 
 
-def _experts(cell: Cell, task: Task, folder: Path) -> tuple[Any, ...]:
-    choice = tuned(cell, task, folder)
+def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
+    choice, made = tuned(cell, task, known)
     effort = cell.effort
-    model = estimator(
-        cell.method,
-        cell.n_experts,
-        **{
-            "n_warmup": effort.n_warmup,
-            "n_draws": effort.n_draws,
-            "n_chains": effort.n_chains,
-            "n_passes": effort.n_passes,
-            "random_state": cell.seed,
-            "progress": False,
-            **cell.settings,
-            **choice["settings"],
-        },
-    )
+    options = {
+        "n_warmup": effort.n_warmup,
+        "n_draws": effort.n_draws,
+        "n_chains": effort.n_chains,
+        "n_passes": effort.n_passes,
+        "random_state": cell.seed,
+        "progress": False,
+    }
+    settings = {**options, **cell.settings, **choice["settings"]}
+    model = estimator(cell.method, cell.n_experts, **settings)
     start = time.perf_counter()
     model.fit(task.X_train, task.y_train)
     fitted = time.perf_counter()
@@ -76,7 +78,7 @@ def _experts(cell: Cell, task: Task, folder: Path) -> tuple[Any, ...]:
         "predict": time.perf_counter() - fitted,
     }
     chosen = {**choice["settings"], "validation_losses": choice["losses"]}
-    return proba, seconds, chosen, diagnose(model)
+    return _Fitted(proba, seconds, chosen, diagnose(model), made)
 
 
 def diagnose(model: MixtureOfExpertsClassifier) -> dict[str, Any]:
@@ -102,6 +104,13 @@ def diagnose(model: MixtureOfExpertsClassifier) -> dict[str, Any]:
             "n_chains": model.n_chains,
         }
     return result
+
+
+def headline(record: Record) -> str:
+    """One line about a finished cell."""
+    metrics, used = record.metrics, record.diagnostics.get("n_used")
+    text = f"accuracy {metrics['accuracy']:.2f} %, log-loss {metrics['log_loss']:.4f}"
+    return text + (f", {used:.1f} in use" if used is not None else "")
 
 
 def _largest(values: np.ndarray) -> float | None:

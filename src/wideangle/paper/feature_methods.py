@@ -13,11 +13,7 @@ from typing import Any
 
 from wideangle.checks import check_choice
 from wideangle.estimators.latent_features import LatentFeatureModel
-from wideangle.paper.cells import Cell, Effort
-
-SUITE = "features"
-LENGTH = Effort(n_warmup=30, n_draws=30, n_chains=2)
-"""Default of this suite: a sweep is dear and chains begin from features found by a search."""
+from wideangle.paper.cells import FEATURES, Cell, Effort
 
 PAPER: dict[str, dict[str, Any]] = {
     "IBP-LFM": {"prior": "gaussian"},
@@ -37,33 +33,31 @@ REPULSED = ("IMA-LFM", "IMA-cosine-0.05", "IMA-cosine-0.1", "IMA-cosine-0.2")
 
 PROTOCOL: dict[str, Any] = {"centre": True, "noise_scale": "paper", "alpha": 2.0}
 """As in the paper: columns centred, noise fixed by the spread of the data, alpha 2."""
-MAX_FEATURES, FEW_FEATURES = 100, 12
+MAX_FEATURES, FEW_FEATURES = 300, 12
 """Most features that the search before the chains looks for: on all rows, and on a few of them."""
-FEATURE_DATA = (
-    "eeg", "yale", "piano", "reuters", "ar", "scenes15", "caltech101", "tdt", "news20",
-    "block_images",
-)  # fmt: skip
-"""Cheap ones first."""
+UNLABELLED = ("yale", "block_images", "ar", "eeg", "piano")
+LABELLED = ("reuters", "tdt", "news20", "scenes15", "caltech101")
+"""In the order of the paper."""
 
 
 def feature_cells(
     data: tuple[str, ...], methods: tuple[str, ...], seeds: tuple[int, ...], effort: Effort
 ) -> list[Cell]:
-    """Every row on every data set; a seed decides the split and the chains."""
+    """Every row on every data set; a seed decides the split and the chains, seeds first."""
     for method in methods:
         check_choice("method", method, FEATURE_ROWS)
     most = MAX_FEATURES if effort.max_rows is None else FEW_FEATURES
-    groups = product(data or FEATURE_DATA, seeds or (0,), methods or tuple(FEATURE_ROWS))
+    groups = product(seeds, methods or tuple(FEATURE_ROWS), data)
     return [
         Cell(
-            SUITE,
+            FEATURES,
             name,
             method,
             seed=seed,
             effort=effort,
             settings={**PROTOCOL, **FEATURE_ROWS[method], "max_features": most},
         )
-        for name, seed, method in groups
+        for seed, method, name in groups
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,10 @@ HIDDEN = 0.1
 """Share of the entries of a row that are hidden and predicted from the others."""
 MOST_HIDDEN = 50_000
 """Hidden entries in all: each is predicted by many draws, and more would say little more."""
-MOST_SCORED = 1500
+MOST_SCORED = 500
 """Held-out rows whose density is computed: summing out assignments is the dearest number."""
+RETRIEVED = 100
+"""Documents that a query brings back."""
 
 
 def reconstruction(model: LatentFeatureModel, X: Any) -> dict[str, float]:
@@ -68,3 +72,36 @@ def matched_accuracy(clusters: np.ndarray, classes: np.ndarray) -> float:
     table = np.zeros((int(clusters.max()) + 1, int(classes.max()) + 1), np.int64)
     np.add.at(table, (clusters, classes), 1)
     return float(table[linear_sum_assignment(-table)].sum() / len(classes))
+
+
+def precision(
+    queries: np.ndarray, query_classes: np.ndarray, rows: np.ndarray, row_classes: np.ndarray
+) -> dict[str, Any]:
+    """Per cent of the 100 nearest training rows of each held-out row that share its class.
+
+    By class, with the number of queries; ties of the distance go to the earlier row.
+    """
+    n = min(RETRIEVED, len(rows))
+    shares = np.zeros(len(queries))
+    lengths = np.sum(rows**2, axis=1)
+    for first in range(0, len(queries), 500):
+        part = slice(first, first + 500)
+        distances = lengths - 2 * queries[part] @ rows.T
+        nearest = np.argsort(distances, axis=1, kind="stable")[:, :n]
+        shares[part] = np.mean(row_classes[nearest] == query_classes[part, None], axis=1)
+    return {
+        "precision": {
+            str(one): {
+                "precision": 100.0 * float(np.mean(shares[query_classes == one])),
+                "error": 100.0 * standard_error(shares[query_classes == one]),
+                "n": int(np.sum(query_classes == one)),
+            }
+            for one in np.unique(query_classes)
+        }
+    }
+
+
+def word_overlap(lists: Sequence[Sequence[str]]) -> float | None:
+    """Mean number of words that two features share, in per cent of a list: redundancy."""
+    pairs = [len({*one} & {*other}) / len(one) for one, other in combinations(lists, 2)]
+    return 100.0 * float(np.mean(pairs)) if pairs else None

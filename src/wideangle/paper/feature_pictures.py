@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wideangle.datasets import Dataset
-from wideangle.storage.files import write
 
 SHAPES = {"yale": (32, 32), "ar": (47, 34), "block_images": (6, 6)}
 """Height and width of the images of a data set."""
@@ -17,26 +16,14 @@ MOST_IMAGES, COLUMNS = 40, 10
 MOST_TOPICS, TOP_WORDS = 30, 10
 
 
-def show_features(model: Any, data: Dataset, stem: Path) -> Path | None:
-    """Write ``<stem>.png`` for images, ``<stem>.md`` for text with known words, else nothing."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    if model.n_components_ == 0:
+def picture(model: Any, data: Dataset) -> bytes | None:
+    """A PNG of the components of images; None for other data, and where nothing can be drawn."""
+    if data.name not in SHAPES or model.n_components_ == 0 or not find_spec("matplotlib"):
         return None
-    if data.name in SHAPES and find_spec("matplotlib"):
-        path = stem.with_name(stem.name + ".png")
-        draw_images(model.components_, model.prevalence_, SHAPES[data.name], path)
-        return path
-    if data.feature_names and data.y is not None:
-        path = stem.with_name(stem.name + ".md")
-        text = word_table(model.components_, model.prevalence_, data.feature_names)
-        write(path, [text.encode()])
-        return path
-    return None
+    return draw_images(model.components_, model.prevalence_, SHAPES[data.name])
 
 
-def draw_images(
-    components: np.ndarray, prevalence: np.ndarray, shape: tuple[int, int], path: Path
-) -> None:
+def draw_images(components: np.ndarray, prevalence: np.ndarray, shape: tuple[int, int]) -> bytes:
     """A grid of the first components; red adds light, blue takes it, grey is no change."""
     from matplotlib.figure import Figure
 
@@ -53,17 +40,11 @@ def draw_images(
         axes.set_title(f"{100 * prevalence[place]:.0f} %", fontsize=8, pad=2)
         axes.set_xticks([])
         axes.set_yticks([])
-    figure.savefig(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 def top_words(vector: np.ndarray, names: tuple[str, ...], n_words: int = TOP_WORDS) -> list[str]:
     """The words with the largest weights, as in the paper."""
     return [names[d] for d in np.argsort(-vector, kind="stable")[:n_words]]
-
-
-def word_table(components: np.ndarray, prevalence: np.ndarray, names: tuple[str, ...]) -> str:
-    """Markdown: how many documents have the feature, and its words."""
-    lines = ["| documents | words |", "|---:|---|"]
-    for vector, share in zip(components[:MOST_TOPICS], prevalence, strict=False):
-        lines.append(f"| {100 * share:.1f} % | {' '.join(top_words(vector, names))} |")
-    return "\n".join(lines) + "\n"

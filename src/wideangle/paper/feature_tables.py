@@ -1,4 +1,4 @@
-"""Tables of latent features: one for each data set, rows of the paper and controls below."""
+"""Tables of latent features: 7 to 13 of the paper, and what stands behind their numbers."""
 
 from __future__ import annotations
 
@@ -7,38 +7,152 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from wideangle.paper.compare import by_key, mean_metric
+from wideangle.datasets import MANIFEST
+from wideangle.paper import printed
+from wideangle.paper.compare import by_key, mean_of
 from wideangle.paper.feature_methods import FEATURE_ROWS
+from wideangle.paper.feature_metrics import word_overlap
+from wideangle.paper.grid import Grid
 from wideangle.paper.records import Record
-from wideangle.paper.tables import Grid
+
+WORRYING = 1.1
+"""R-hat from which a number of features is marked; chains of features seldom reach 1.01."""
+N_LISTS = 4
+"""Lists of words shown for each row, as in the paper."""
+Number = Callable[[Record], float | None]
 
 
-def feature_grids(records: Iterable[Record], data: str) -> list[Grid]:
-    """What held-out rows say, and how the chains did."""
+def metric(name: str) -> Number:
+    """A number of a record by its name."""
+    return lambda record: record.metrics.get(name)
+
+
+def diagnostic(name: str) -> Number:
+    """A diagnostic of a record by its name."""
+    return lambda record: record.diagnostics.get(name)
+
+
+def data_grid(
+    records: Sequence[Record],
+    title: str,
+    data: Sequence[str],
+    number: Number,
+    form: str,
+    table: printed.Three,
+) -> Grid:
+    """Data sets by row; the printed number in square brackets."""
+    rows = []
+    for name in data:
+        found = rows_of(records, name)
+        line = [MANIFEST[name].title if name in MANIFEST else name]
+        for method in FEATURE_ROWS:
+            shown = average(found.get(method, []), number, form)
+            beside = printed.of_three(table, name, method)
+            line.append(shown if beside is None else f"{shown} [{beside}]".strip())
+        rows.append(tuple(line))
+    shown = [place for place, _ in enumerate(FEATURE_ROWS, 1) if any(row[place] for row in rows)]
+    columns = [*FEATURE_ROWS]
+    return Grid(
+        title,
+        ("data", *(columns[place - 1] for place in shown)),
+        [(row[0], *(row[place] for place in shown)) for row in rows],
+    )
+
+
+def average(records: Sequence[Record], number: Number, form: str) -> str:
+    """Mean over splits, its standard error, the number of splits, and a mark of bad mixing."""
+    values = [value for record in records if (value := number(record)) is not None]
+    if not values:
+        return ""
+    mean, error = mean_of(values)
+    text = f"{mean:{form}}" + (f" ± {error:.2g} ({len(values)})" if math.isfinite(error) else "")
+    rhats = [r.diagnostics["rhat"] for r in records if r.diagnostics.get("rhat") is not None]
+    worst = max(rhats, default=0.0)
+    shown = f"{worst:.1f}" if worst < 100 else "over 100"  # noqa: PLR2004
+    return text + (f" (R-hat {shown})" if worst > WORRYING else "")
+
+
+def precision_grid(records: Sequence[Record], data: str) -> Grid:
+    """Table 12: precision at 100 by category, from frequent to rare."""
+    found = rows_of(records, data)
+    several = [r.metrics["precision"] for part in found.values() for r in part
+               if "precision" in r.metrics]  # fmt: skip
+    classes = sorted({int(one) for part in several for one in part})
+    rows: list[tuple[str, ...]] = []
+    if data == "reuters":
+        rows.append(("documents", *map(str, printed.REUTERS_SIZES)))
+        rows += [
+            (f"{method} in the paper", *map(str, row)) for method, row in printed.PRECISION.items()
+        ]
+    for method, part in found.items():
+        shown = [average(part, precision_of([one]), ".1f").partition(" (R-hat")[0]
+                 for one in classes]  # fmt: skip
+        rows.append((method, *shown))
+    titles = [str(one + 1) for one in classes or range(len(printed.REUTERS_SIZES))]
+    return Grid("Precision at 100 by category, %", ("row", *titles), rows)
+
+
+def precision_of(classes: Iterable[int]) -> Number:
+    """Precision at 100, mean over some categories."""
+    wanted = [str(one) for one in classes]
+
+    def number(record: Record) -> float | None:
+        known = record.metrics.get("precision")
+        found = [known[one]["precision"] for one in wanted if one in known] if known else []
+        return float(np.mean(found)) if found else None
+
+    return number
+
+
+def word_grid(records: Sequence[Record], data: str) -> Grid:
+    """Table 13: the first lists of words of two rows, and how much lists overlap."""
+    found = rows_of(records, data)
+    columns, lists, overlaps = [], [], []
+    for method in ("IBP-LFM", "IMA-LFM"):
+        own = [part.split() for part in printed.WORDS[method]] if data == "news20" else []
+        if own:
+            overlaps.append(f"{method} in the paper {word_overlap(own):.1f} %")
+        if method not in found:
+            continue
+        record = found[method][0]
+        columns += [f"{method} {place + 1}" for place in range(N_LISTS)]
+        empty: list[list[str]] = [[]] * N_LISTS
+        lists += [*record.metrics.get("words", []), *empty][:N_LISTS]
+        shown = average(found[method], metric("word_overlap"), ".1f").partition(" (R-hat")[0]
+        overlaps.append(f"{method} {shown} % over {record.diagnostics['n_components']} features")
+    n_words = max((len(part) for part in lists), default=0)
+    rows = [
+        (str(place + 1), *(part[place] if place < len(part) else "" for part in lists))
+        for place in range(n_words)
+    ]
+    note = f"Share of words that two features have in common, on average: {'; '.join(overlaps)}."
+    return Grid("Words of the first features", ("rank", *columns), rows, (note,))
+
+
+def detail_grids(records: Iterable[Record], data: str) -> list[Grid]:
+    """All that held-out rows say, and how the chains did."""
     found = rows_of(records, data)
     classes = any("nmi" in one.metrics for part in found.values() for one in part)
-    columns: dict[str, Callable[[Sequence[Record]], str]] = {
-        "log-likelihood per row": _metric("log_likelihood", ".2f"),
-        "L2 error": _metric("l2_error", ".4g"),
-        "hidden entries: log density": _metric("hidden_log_density", ".4f"),
-        "hidden entries: error": _metric("hidden_rms", ".4g"),
+    columns: dict[str, tuple[Number, str]] = {
+        "log-likelihood per row": (metric("log_likelihood"), ".2f"),
+        "L2 error": (metric("l2_error"), ".4g"),
+        "hidden entries: log density": (metric("hidden_log_density"), ".4f"),
+        "hidden entries: error": (metric("hidden_rms"), ".4g"),
     }
     if classes:
-        columns["clustering accuracy, %"] = _metric("clustering_accuracy", ".1f")
-        columns["NMI, %"] = _metric("nmi", ".1f")
-    how: dict[str, Callable[[Sequence[Record]], str]] = {
-        "components": _diagnostic("n_components", np.mean, ".1f"),
-        "features per draw": _diagnostic("n_raw", np.mean, ".1f"),
-        "mean angle": _diagnostic("mean_angle", np.mean, ".3f"),
-        "kappa": _diagnostic("concentration", np.mean, ".4g"),
-        "worst R-hat": _diagnostic("rhat", np.max, ".2f"),
-        "disputed": _diagnostic("n_disputed", np.mean, ".1f"),
-        "seconds": lambda part: f"{np.mean([_seconds(one) for one in part]):.0f}",
-        "CPU seconds of the fit": _diagnostic("cpu_fit", np.mean, ".0f"),
+        columns["clustering accuracy, %"] = (metric("clustering_accuracy"), ".1f")
+        columns["NMI, %"] = (metric("nmi"), ".1f")
+    how: dict[str, tuple[Number, str]] = {
+        "components": (diagnostic("n_components"), ".1f"),
+        "features per draw": (diagnostic("n_raw"), ".1f"),
+        "mean angle": (diagnostic("mean_angle"), ".3f"),
+        "kappa": (diagnostic("concentration"), ".4g"),
+        "disputed": (diagnostic("n_disputed"), ".1f"),
+        "seconds of the fit": (lambda record: record.data["seconds"]["fit"], ".0f"),
     }
     return [
-        _grid(found, f"{data}: held-out rows", columns),
-        _grid(found, f"{data}: features and chains", how),
+        _detail(found, f"{data}: held-out rows", columns),
+        _detail(found, f"{data}: features and chains", how),
     ]
 
 
@@ -48,39 +162,22 @@ def rows_of(records: Iterable[Record], data: str) -> dict[str, list[Record]]:
     return {method: cells[data, method, 0] for method in FEATURE_ROWS if (data, method, 0) in cells}
 
 
-def _grid(
-    found: dict[str, list[Record]],
-    title: str,
-    columns: dict[str, Callable[[Sequence[Record]], str]],
+def _detail(
+    found: dict[str, list[Record]], title: str, columns: dict[str, tuple[Number, str]]
 ) -> Grid:
     rows = [
-        (method, str(len(part)), *(show(part) for show in columns.values()))
+        (
+            method,
+            str(len(part)),
+            *(average(part, *how).partition(" (")[0] for how in columns.values()),
+            _rhat(part),
+        )
         for method, part in found.items()
     ]
-    return Grid(title, ("method", "seeds", *columns), rows)
+    return Grid(title, ("method", "splits", *columns, "worst R-hat"), rows)
 
 
-def _metric(name: str, form: str) -> Callable[[Sequence[Record]], str]:
-    """Mean over seeds and its standard error; empty where it was not measured."""
-
-    def show(records: Sequence[Record]) -> str:
-        if any(record.metrics.get(name) is None for record in records):
-            return ""
-        mean, error = mean_metric(records, name)
-        return f"{mean:{form}}" + (f" ± {error:.2g}" if math.isfinite(error) else "")
-
-    return show
-
-
-def _diagnostic(
-    name: str, pick: Callable[[list[float]], float], form: str
-) -> Callable[[Sequence[Record]], str]:
-    def show(records: Sequence[Record]) -> str:
-        values = [r.diagnostics[name] for r in records if r.diagnostics.get(name) is not None]
-        return f"{pick(values):{form}}" if values else ""
-
-    return show
-
-
-def _seconds(record: Record) -> float:
-    return sum(record.data["seconds"].values())
+def _rhat(records: Sequence[Record]) -> str:
+    values = [r.diagnostics["rhat"] for r in records if r.diagnostics.get("rhat") is not None]
+    worst = max(values, default=None)
+    return "" if worst is None else f"{worst:.2f}" if worst < 100 else "over 100"  # noqa: PLR2004

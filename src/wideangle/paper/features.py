@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from wideangle.datasets import Dataset, load, random_split
+from wideangle.datasets import Dataset, random_split
 from wideangle.estimators.latent_features import LatentFeatureModel
 from wideangle.paper.cells import Cell
 from wideangle.paper.feature_methods import feature_model
@@ -18,11 +17,17 @@ from wideangle.paper.feature_metrics import (
     MOST_SCORED,
     clustering,
     hidden_entries,
+    precision,
     reconstruction,
+    word_overlap,
 )
-from wideangle.paper.feature_pictures import show_features
+from wideangle.paper.feature_pictures import MOST_TOPICS, picture, top_words
+from wideangle.paper.made import MADE_TEXT, data_set
 from wideangle.paper.metrics import standard_error
-from wideangle.paper.records import Outcome, Record
+from wideangle.paper.records import Outcome, Record, Tunings
+
+RETRIEVAL = ("reuters", MADE_TEXT)
+"""Data sets on which rows are looked up by their features, as in the paper."""
 
 
 class FeatureTask(NamedTuple):
@@ -31,22 +36,23 @@ class FeatureTask(NamedTuple):
     data: Dataset
     X_train: Any
     X_test: Any
+    y_train: np.ndarray | None
     y_test: np.ndarray | None
 
 
 def feature_task(cell: Cell) -> FeatureTask:
     """70 % of the rows, drawn by the seed, to learn from; the same for all rows of a table."""
-    data = load(cell.data)
+    data = data_set(cell.data)
     train, test = random_split(data.shape[0], cell.seed)
     # In random order, so that the first rows are a fair sample.
     generator = np.random.default_rng((cell.seed, 0))
     train, test = (generator.permutation(part)[: cell.effort.max_rows] for part in (train, test))
-    y = None if data.y is None else data.y[test]
-    return FeatureTask(data, data.X[train], data.X[test], y)
+    y_train, y_test = (None if data.y is None else data.y[part] for part in (train, test))
+    return FeatureTask(data, data.X[train], data.X[test], y_train, y_test)
 
 
-def execute(cell: Cell, folder: Path) -> Outcome:
-    """Fit, measure on held-out rows, draw; warnings are kept, not shown."""
+def execute(cell: Cell, known: Tunings) -> Outcome:
+    """Fit, measure on held-out rows, draw; warnings are kept, not shown. Nothing is chosen."""
     task = feature_task(cell)
     # In a process that has one thread, this is 1: chains then run one after the other.
     model = feature_model(cell, n_jobs=numba.config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
@@ -60,7 +66,7 @@ def execute(cell: Cell, folder: Path) -> Outcome:
         scores = model.score_samples(task.X_test[:MOST_SCORED])
         metrics = measure(model, task, cell.seed)
         seconds["evaluate"] = time.perf_counter() - start - seconds["fit"]
-        show_features(model, task.data, (folder / cell.path).with_suffix(""))
+        drawn = picture(model, task.data)
     metrics |= {
         "n_train": task.X_train.shape[0],
         "n_test": task.X_test.shape[0],
@@ -70,7 +76,12 @@ def execute(cell: Cell, folder: Path) -> Outcome:
     }
     said = dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)
     return Outcome(
-        metrics, -scores, seconds, diagnostics=diagnose(model) | cpu, warnings=tuple(said)
+        metrics,
+        -scores,
+        seconds,
+        diagnostics=diagnose(model) | cpu,
+        warnings=tuple(said),
+        picture=drawn,
     )
 
 
@@ -80,10 +91,17 @@ def measure(model: LatentFeatureModel, task: FeatureTask, seed: int) -> dict[str
         **reconstruction(model, task.X_test),
         **hidden_entries(model, task.X_test, seed),
     }
-    if task.y_test is not None:
-        metrics |= clustering(model.transform(task.X_test), task.y_test, seed)
-        plain = clustering(task.X_test, task.y_test, seed)
-        metrics |= {f"{name}_of_rows": value for name, value in plain.items()}
+    if task.y_test is None or task.y_train is None:
+        return metrics
+    points = model.transform(task.X_test)
+    metrics |= clustering(points, task.y_test, seed)
+    plain = clustering(task.X_test, task.y_test, seed)
+    metrics |= {f"{name}_of_rows": value for name, value in plain.items()}
+    if task.data.name in RETRIEVAL:
+        metrics |= precision(points, task.y_test, model.transform(task.X_train), task.y_train)
+    if names := task.data.feature_names:
+        lists = [top_words(vector, names) for vector in model.components_]
+        metrics |= {"words": lists[:MOST_TOPICS], "word_overlap": word_overlap(lists)}
     return metrics
 
 

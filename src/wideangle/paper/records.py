@@ -1,6 +1,7 @@
 """Records: one JSON file for each finished cell, whole or not there.
 
-Beside it lies ``<name>.npz`` with the loss of every test row, for paired comparisons.
+Beside it lies ``<name>.npz`` with the loss of every test row, for paired comparisons. What was
+chosen for all K of a row on a data set lies under ``tuning``.
 """
 
 from __future__ import annotations
@@ -16,23 +17,31 @@ from typing import Any
 import numpy as np
 
 from wideangle.paper.cells import Cell, from_json
+from wideangle.paper.efforts import identity
 from wideangle.storage.files import write
 
-VERSION = 1
+VERSION = 2
+TUNING = "tuning"
+Tunings = Mapping[str, Mapping[str, Any]]
+"""What was chosen before, by name: see :func:`wideangle.paper.tuning.tuned`."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What running a cell gives."""
+    """What running a cell gives; the process that runs it writes nothing."""
 
     metrics: dict[str, Any]
     losses: np.ndarray
-    """Minus log probability of the right class of every test row."""
+    """Minus log probability of the right class (or log density) of every test row."""
     seconds: dict[str, float]
     chosen: dict[str, Any] = field(default_factory=dict)
     """Settings chosen on the training part, with the scores they were chosen by."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    tunings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Choices made on the way that other cells can use."""
+    picture: bytes | None = None
+    """A PNG of what was found."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +68,23 @@ class Record:
         with np.load(self.path.with_suffix(".npz"), allow_pickle=False) as archive:
             return archive["losses"].astype(np.float64)
 
+    def errors(self) -> np.ndarray:
+        """1 for every test row of two classes that was predicted wrongly, else 0."""
+        return (self.losses() > math.log(2.0)).astype(np.float64)
+
 
 def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -> Record:
-    """Write the record; losses first, so that a record never lacks them."""
+    """Write the record; what lies beside it first, so that a record never lacks it."""
     path = folder / cell.path
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     # Half precision: rounding is far below the spread between rows, and records stay small.
     np.savez_compressed(buffer, losses=np.minimum(outcome.losses, 6e4).astype(np.float16))
     write(path.with_suffix(".npz"), [buffer.getvalue()])
+    if outcome.picture is not None:
+        write(path.with_suffix(".png"), [outcome.picture])
+    for name, chosen in outcome.tunings.items():
+        write_json(folder / TUNING / f"{name}.json", chosen)
     data = {
         "version": VERSION,
         "cell": cell.as_json(),
@@ -80,6 +97,12 @@ def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -
     }
     write_json(path, data)
     return Record(cell, data, path)
+
+
+def known_tunings(folder: Path, data: str) -> dict[str, dict[str, Any]]:
+    """What was chosen on a data set so far."""
+    found = sorted((folder / TUNING / data).glob("*.json"))
+    return {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -110,10 +133,13 @@ def find(folder: Path, cell: Cell) -> Record | None:
     if not path.is_file():
         return None
     record = read(path)
-    if record.cell != from_json(plain(cell.as_json())):
+    there, asked = (plain(identity(one)) for one in (record.cell, cell))
+    if there != asked:
+        differing = [key for key in asked if there[key] != asked[key]]
+        told = ", ".join(f"{key}: {there[key]} and not {asked[key]}" for key in differing)
         raise ValueError(
-            f"{path} was made with other settings ({_difference(record.cell, cell)}): choose "
-            "another folder by --out, or delete the record."
+            f"{path} was made with other settings ({told}): choose another folder by --out, or "
+            "delete the record."
         )
     return record
 
@@ -131,9 +157,3 @@ def read_all(folder: Path, suite: str) -> Iterator[Record]:
     """All records of a suite, in the order of their names."""
     for path in sorted((folder / suite).rglob("*.json")):
         yield read(path)
-
-
-def _difference(one: Cell, other: Cell) -> str:
-    left, right = plain(one.as_json()), plain(other.as_json())
-    flat = [key for key in left if left[key] != right[key]]
-    return ", ".join(f"{key}: {left[key]} and not {right[key]}" for key in flat)

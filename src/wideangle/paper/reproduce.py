@@ -1,4 +1,4 @@
-"""``wideangle reproduce``: run, then show the tables of what there is."""
+"""``wideangle reproduce``: run what is missing, then write and show the tables of what there is."""
 
 from __future__ import annotations
 
@@ -11,44 +11,52 @@ import sklearn
 from rich.console import Console
 
 from wideangle.checks import check_choice
-from wideangle.datasets import MANIFEST, NAMES, locate
+from wideangle.datasets import MANIFEST, locate
 from wideangle.paper.cells import Cell
-from wideangle.paper.feature_methods import SUITE as FEATURES
-from wideangle.paper.feature_tables import feature_grids
-from wideangle.paper.records import read_all
-from wideangle.paper.run import Report, run
-from wideangle.paper.suites import SUITES, Choice, cells_of
-from wideangle.paper.tables import (
-    Grid,
-    data_sets,
-    diagnostic_grid,
-    metric_grid,
-    small_data_grid,
-)
+from wideangle.paper.made import NAMES
+from wideangle.paper.run import Describe, Report, run
+from wideangle.paper.suites import SUITES, Choice, cells_of, numbers_of
+from wideangle.paper.tables import CELLS, suite_grids, write_table
 
-__all__ = ["FOLDER", "SUITES", "Choice", "grids", "reproduce"]
+__all__ = ["FOLDER", "Choice", "reproduce"]
 
-FOLDER = Path("results") / "paper"
+FOLDER = Path("results")
+
+
+class WithVersions:
+    """A description of the machine that knows scikit-learn's version too; can be sent away."""
+
+    def __init__(self, describe: Describe) -> None:
+        self.describe = describe
+
+    def __call__(self) -> Mapping[str, Any]:
+        """Describe the machine that this is called on."""
+        where = self.describe()
+        versions = {**where["versions"], "scikit-learn": sklearn.__version__}
+        return {**where, "versions": versions}
 
 
 def reproduce(
     names: Sequence[str],
     choice: Choice,
     folder: Path,
-    where: Mapping[str, Any],
+    describe: Describe,
     *,
     jobs: int = 1,
+    dask: str | None = None,
     budget: float | None = None,
 ) -> Report:
-    """Run the cells of some tables and print every table of the folder."""
+    """Run the cells of some tables, write these tables and print them."""
     cells = cells_of(names, choice)
     check_data(cells)
-    versions = {**where["versions"], "scikit-learn": sklearn.__version__}
-    where = {**where, "versions": versions}
-    report = run(cells, folder, where, jobs=jobs, budget=budget)
+    report = run(cells, folder / CELLS, WithVersions(describe), jobs=jobs, dask=dask, budget=budget)
     console = Console(width=None if sys.stdout.isatty() else 180)
-    for suite in dict.fromkeys(cell.suite for cell in cells):
-        for grid in grids(folder, suite):
+    data = {cell.data.partition(".")[0] for cell in cells}
+    for number in numbers_of(names):
+        for grid in write_table(number, folder, data):
+            console.print(grid.rich())
+    for suite in (name for name in names if name in SUITES):
+        for grid in suite_grids(suite, folder / CELLS, data):
             console.print(grid.rich())
     return report
 
@@ -59,20 +67,3 @@ def check_data(cells: Sequence[Cell]) -> None:
         check_choice("data", name, NAMES)
         if name in MANIFEST and MANIFEST[name].file:
             locate(MANIFEST[name])
-
-
-def grids(folder: Path, suite: str) -> list[Grid]:
-    """The tables of a suite, from all records of the folder."""
-    records = list(read_all(folder, suite))
-    found: list[Grid] = []
-    for data in data_sets(records):
-        if suite == FEATURES:
-            found += feature_grids(records, data)
-            continue
-        if suite == "small-data":
-            found.append(small_data_grid(records, data, None))
-            continue
-        metrics = ("accuracy", "log_loss", "calibration_error")
-        found += [metric_grid(records, data, metric, paper=True) for metric in metrics]
-        found.append(diagnostic_grid(records, data))
-    return found

@@ -1,27 +1,30 @@
 """Running cells: each once, the rest another time, records as they come.
 
-Baselines and latent features need no accelerator and run in processes of their own beside the main
-one, where the mixtures run one after the other, so that JAX compiles once for each shape.
+With an accelerator the mixtures run in this process, one after the other, so that JAX compiles
+once for each shape, and baselines and latent features in processes beside it. Without one, and on
+a Dask cluster, all cells do.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wideangle.paper.baselines import BASELINES
-from wideangle.paper.cells import Cell
-from wideangle.paper.feature_methods import SUITE as FEATURES
-from wideangle.paper.features import headline as feature_headline
-from wideangle.paper.records import Record, find, keep
-from wideangle.paper.suites import EXECUTE
+from wideangle.paper.cells import FEATURES, Cell
+from wideangle.paper.efforts import kind_of
+from wideangle.paper.records import Outcome, Record, Tunings, find, keep, known_tunings
+from wideangle.paper.schedule import cluster, processes, spread
+from wideangle.paper.suites import EXECUTE, HEADLINE
 
 Say = Callable[[str], None]
+Describe = Callable[[], Mapping[str, Any]]
 
 
 def say(line: str) -> None:
@@ -47,14 +50,18 @@ class Clock:
         self.end = None if budget is None else time.monotonic() + budget
         self.taken: dict[tuple[str, str], float] = {}
 
-    @property
     def left(self) -> float:
         """Seconds."""
         return float("inf") if self.end is None else self.end - time.monotonic()
 
     def allows(self, cell: Cell) -> bool:
-        """Whether a cell may begin: the last one of its kind must fit into what is left."""
-        return self.left > self.taken.get((cell.data, cell.method), 0.0)
+        """Whether a cell may begin: the last one of its kind must fit into what is left.
+
+        Of its row, or else the longest on its data set.
+        """
+        on_data = [seconds for (data, _), seconds in self.taken.items() if data == cell.data]
+        longest = max(on_data, default=0.0)
+        return self.left() > self.taken.get((cell.data, cell.method), longest)
 
     def note(self, cell: Cell, seconds: float) -> None:
         """Remember how long a cell took."""
@@ -64,9 +71,10 @@ class Clock:
 def run(
     cells: Iterable[Cell],
     folder: Path,
-    where: Mapping[str, Any],
+    describe: Describe,
     *,
     jobs: int = 1,
+    dask: str | None = None,
     budget: float | None = None,
     say: Say = say,
 ) -> Report:
@@ -74,10 +82,12 @@ def run(
 
     Parameters
     ----------
-    where
-        Machine, versions and commit, written into every record.
+    describe
+        Machine, versions and commit of where it is called, written into every record.
     jobs
-        Processes for the baselines and the latent features; 1 runs them here.
+        Processes beside this one; 1 runs everything here.
+    dask
+        Address of a Dask scheduler, whose workers then run everything.
     budget
         Seconds after which no cell is begun; a cell that runs in this process is finished.
     """
@@ -90,18 +100,18 @@ def run(
         else:
             report.there_before.append(record)
     say(f"{len(report.there_before)} cells are there, {len(todo)} to run, records in {folder}")
-    apart = [cell for cell in todo if jobs > 1 and _without_accelerator(cell)]
-    here = [cell for cell in todo if cell not in apart]
-    with _Workers(apart, folder, where, jobs, report, say) as workers:
-        for place, cell in enumerate(here):
-            if not clock.allows(cell):
-                report.left.append(cell)
-                continue
-            begun = time.monotonic()
-            _settle(report, cell, lambda cell=cell: run_one(cell, folder, where), say)
-            clock.note(cell, time.monotonic() - begun)
-            say(f"    {place + 1} of {len(here)}; {clock.left:.0f} s left")
-        workers.finish(clock)
+    job = _Job(folder, describe, report, clock, say)
+    apart = [cell for cell in todo if dask or (jobs > 1 and not _wants_accelerator(cell))]
+    away = {cell.path for cell in apart}
+    here = [cell for cell in todo if cell.path not in away]
+    where = cluster(dask) if dask else processes(min(jobs, len(apart) or 1))
+    beside = threading.Thread(target=job.beside, args=(where, apart)) if apart else None
+    if beside:
+        beside.start()
+    for place, cell in enumerate(here):
+        job.here(cell, f"{place + 1} of {len(here)}")
+    if beside:
+        beside.join()
     say(
         f"{len(report.finished)} finished, {len(report.failed)} failed, {len(report.left)} left for"
         " another time"
@@ -109,88 +119,66 @@ def run(
     return report
 
 
-def run_one(cell: Cell, folder: Path, where: Mapping[str, Any]) -> Record:
-    """Run a cell and write its record."""
-    outcome = EXECUTE[cell.suite](cell, folder)
-    return keep(folder, cell, outcome, {**where, "device": device(cell)})
-
-
-def _without_accelerator(cell: Cell) -> bool:
-    return cell.method in BASELINES or cell.suite == FEATURES
+def run_one(cell: Cell, known: Tunings, describe: Describe) -> tuple[Outcome, dict[str, Any]]:
+    """What a cell gives, and where it was run."""
+    where = dict(describe())
+    outcome = EXECUTE[cell.suite](cell, known)
+    return outcome, {**where, "device": device(cell)}
 
 
 def device(cell: Cell) -> str:
     """What did the arithmetic; baselines do not touch JAX, and must not wake it up."""
-    if cell.method in BASELINES:
+    if kind_of(cell) == "baseline":
         return "cpu"
     import jax
 
     return jax.devices()[0].device_kind
 
 
-def _settle(report: Report, cell: Cell, work: Callable[[], Record], say: Say) -> None:
-    """One cell that fails must not take the others with it; it is told, and has no record."""
-    try:
-        record = work()
-    except Exception as error:  # whatever it is: the run goes on
-        report.failed[cell.label] = "".join(traceback.format_exception(error))
-        say(f"{cell.label}: failed: {type(error).__name__}: {error}")
-        return
-    report.finished.append(record)
-    seconds = sum(record.data["seconds"].values())
-    tell = feature_headline if cell.suite == FEATURES else _headline
-    say(f"{cell.label}: {tell(record)}, {seconds:.0f} s")
+def _wants_accelerator(cell: Cell) -> bool:
+    if kind_of(cell) in ("baseline", FEATURES):
+        return False
+    import jax
+
+    return jax.default_backend() != "cpu"
 
 
-def _headline(record: Record) -> str:
-    metrics, used = record.metrics, record.diagnostics.get("n_used")
-    text = f"accuracy {metrics['accuracy']:.2f} %, log-loss {metrics['log_loss']:.4f}"
-    return text + (f", {used:.1f} experts used" if used is not None else "")
-
-
-class _Workers:
-    """Processes beside the main one; whatever still runs at the end is stopped."""
+class _Job:
+    """Cells of one run, here and beside; both write records and tell of them."""
 
     def __init__(
-        self,
-        cells: list[Cell],
-        folder: Path,
-        where: Mapping[str, Any],
-        jobs: int,
-        report: Report,
-        say: Say,
+        self, folder: Path, describe: Describe, report: Report, clock: Clock, say: Say
     ) -> None:
-        self.cells, self.report, self.say = cells, report, say
-        self.work = partial(run_one, folder=folder, where=dict(where))
-        self.jobs, self.pool, self.futures = jobs, None, {}
+        self.folder, self.describe = folder, describe
+        self.report, self.clock, self.say = report, clock, say
 
-    def __enter__(self) -> _Workers:
-        if self.cells:
-            from joblib.externals.loky import ProcessPoolExecutor
+    def here(self, cell: Cell, place: str) -> None:
+        """One cell in this process, if there is time."""
+        if not self.clock.allows(cell):
+            self.report.left.append(cell)
+            return
+        begun = time.monotonic()
+        known = known_tunings(self.folder, cell.data)
+        self.settle(cell, lambda: run_one(cell, known, self.describe))
+        self.clock.note(cell, time.monotonic() - begun)
+        self.say(f"    {place}; {self.clock.left():.0f} s left")
 
-            # One thread each, and never the accelerator, whose memory is the main process's.
-            alone = {
-                "OMP_NUM_THREADS": "1",
-                "NUMBA_NUM_THREADS": "1",
-                "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-            }
-            self.pool = ProcessPoolExecutor(min(self.jobs, len(self.cells)), env=alone)
-            self.futures = {self.pool.submit(self.work, cell): cell for cell in self.cells}
-        return self
+    def beside(self, where: AbstractContextManager[Executor], cells: list[Cell]) -> None:
+        """All cells on an executor."""
+        with where as executor:
+            self.report.left += spread(executor, cells, self._submit, self.settle, self.clock.left)
 
-    def finish(self, clock: Clock) -> None:
-        """Collect what is done, waiting as long as there is time."""
-        from concurrent.futures import as_completed
+    def _submit(self, executor: Executor, cell: Cell) -> Future:
+        return executor.submit(run_one, cell, known_tunings(self.folder, cell.data), self.describe)
 
-        waiting = dict(self.futures)
+    def settle(self, cell: Cell, work: Callable[[], tuple[Outcome, Mapping[str, Any]]]) -> None:
+        """One cell that fails must not take the others with it; it is told, and has no record."""
         try:
-            limit = None if clock.end is None else max(clock.left, 0.0)
-            for future in as_completed(self.futures, timeout=limit):
-                _settle(self.report, waiting.pop(future), future.result, self.say)
-        except TimeoutError:
-            self.report.left += waiting.values()
-
-    def __exit__(self, *_: Any) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(wait=True, kill_workers=True)
+            record = keep(self.folder, cell, *work())
+        except Exception as error:  # whatever it is: the run goes on
+            self.report.failed[cell.label] = "".join(traceback.format_exception(error))
+            self.say(f"{cell.label}: failed: {type(error).__name__}: {error}")
+            return
+        self.report.finished.append(record)
+        seconds = sum(record.data["seconds"].values())
+        self.say(f"{cell.label}: {HEADLINE[cell.suite](record)}, {seconds:.0f} s")

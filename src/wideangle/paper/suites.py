@@ -1,21 +1,22 @@
-"""Which cells a table has: by the names of our suites, or by the numbers of the paper's tables."""
+"""Which cells a table has: by the numbers of the paper's tables, or by the names of our suites."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from wideangle.checks import check_choice
 from wideangle.datasets.loaders import RCV1_SAMPLES
 from wideangle.paper import classifiers, features
 from wideangle.paper.baselines import BASELINES
-from wideangle.paper.cells import FULL, Cell, Effort
-from wideangle.paper.feature_methods import feature_cells
+from wideangle.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA, Cell
+from wideangle.paper.efforts import N_SPLITS, effort_of
+from wideangle.paper.feature_methods import FEATURE_ROWS, LABELLED, UNLABELLED, feature_cells
+from wideangle.paper.made import MADE_TEXT
 from wideangle.paper.methods import ROWS
-from wideangle.paper.records import Outcome
+from wideangle.paper.records import Outcome, Record, Tunings
 
 EXPERTS = (5, 10, 20, 30)
 DATA = ("adult9", "building", "rcv1_subsets")
@@ -43,20 +44,56 @@ class Choice:
     experts: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
     seeds: tuple[int, ...] = ()
-    effort: Effort = FULL
+    level: str = "usual"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Parts of the effort."""
+
+
+class Table:
+    """A table of the paper: what it shows, and the cells it is made of."""
+
+    def __init__(self, title: str, suite: str | None, choice: Choice, made: str) -> None:
+        self.title, self.suite, self.choice = title, suite, choice
+        self.made = made
+        """Generated data that stand in when a quick run has no files."""
+
+
+BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")
+TWO = ("adult9", "building")
+_CATEGORIES = Choice(("rcv1_subsets",), ("BMEM-G", "BMEM-MABN-I", "BMEM-V"), (10,))
+_ALL_FEATURES = Choice((*UNLABELLED, *LABELLED))
+TABLES: dict[int, Table] = {
+    1: Table("Accuracy on Adult-9", CLASSIFIERS, Choice(("adult9",), tuple(ROWS)), "experts"),
+    2: Table("Accuracy on Building", CLASSIFIERS, Choice(("building",), tuple(ROWS)), "experts"),
+    3: Table("Accuracy on nine subcategories of RCV1", CLASSIFIERS, _CATEGORIES, "experts"),
+    4: Table(
+        "Against other classifiers", CLASSIFIERS, Choice(TWO, (*BASELINES, *BAYESIAN_30), (30,)),
+        "experts",
+    ),
+    5: Table("Training time at K = 30", CLASSIFIERS, Choice(TWO, BAYESIAN_30, (30,)), "experts"),
+    6: Table("Statistics of the data sets", None, Choice(), ""),
+    7: Table("L2 error on held-out rows", FEATURES, Choice(UNLABELLED), "block_images"),
+    8: Table("Likelihood of held-out rows", FEATURES, Choice(UNLABELLED), "block_images"),
+    9: Table("Clustering accuracy", FEATURES, Choice(LABELLED), MADE_TEXT),
+    10: Table("Normalised mutual information", FEATURES, Choice(LABELLED), MADE_TEXT),
+    11: Table("Number of features", FEATURES, _ALL_FEATURES, "block_images"),
+    12: Table("Precision at 100 by category of Reuters", FEATURES, Choice(("reuters",)), MADE_TEXT),
+    13: Table("Words of features of 20-News", FEATURES, Choice(("news20",)), MADE_TEXT),
+}  # fmt: skip
+"""Titles are ours."""
 
 
 def classifier_cells(choice: Choice) -> list[Cell]:
     """All rows at all K, and the baselines, which have no K."""
-    methods = choice.methods or (*BASELINES, *ROWS)
-    for method in methods:
-        check_choice("method", method, (*BASELINES, *ROWS))
+    known = (*BASELINES, *ROWS)
+    for method in choice.methods:
+        check_choice("method", method, (*known, *FEATURE_ROWS))
+    effort = effort_of(CLASSIFIERS, choice.level, choice.changes)
+    methods = [one for one in choice.methods or known if one in known]
     cells = []
-    for data, method, seed in product(_expand(choice.data or DATA), methods, choice.seeds or (0,)):
+    for data, method, seed in product(_expand(choice.data or DATA), methods, _seeds(choice)):
         sizes = (0,) if method in BASELINES else choice.experts or EXPERTS
-        cells += [
-            Cell("classifiers", data, method, size, seed, effort=choice.effort) for size in sizes
-        ]
+        cells += [Cell(CLASSIFIERS, data, method, size, seed, effort=effort) for size in sizes]
     return sorted(cells, key=_cheap_first)
 
 
@@ -65,6 +102,7 @@ def small_data_cells(choice: Choice) -> list[Cell]:
     arms = choice.methods or tuple(PRIORS)
     for arm in arms:
         check_choice("method", arm, PRIORS)
+    effort = effort_of(SMALL_DATA, choice.level, choice.changes)
     groups = product(
         _expand(choice.data or ("adult9",)),
         choice.sizes or SMALL_SIZES,
@@ -75,59 +113,86 @@ def small_data_cells(choice: Choice) -> list[Cell]:
     # Seeds are innermost: neighbours share a compiled program.
     return [
         Cell(
-            "small-data",
-            data,
-            arm,
-            n_experts,
-            seed,
-            size,
-            choice.effort,
+            SMALL_DATA, data, arm, n_experts, seed, size, effort,
             {**PRIORS[arm], "inference": "mcmc"},
         )
         for data, size, n_experts, arm, seed in groups
-    ]
+    ]  # fmt: skip
+
+
+def latent_feature_cells(choice: Choice) -> list[Cell]:
+    """Every row of latent features on every data set."""
+    known = (*BASELINES, *ROWS, *FEATURE_ROWS)
+    for method in choice.methods:
+        check_choice("method", method, known)
+    methods = tuple(one for one in choice.methods or FEATURE_ROWS if one in FEATURE_ROWS)
+    effort = effort_of(FEATURES, choice.level, choice.changes)
+    data = choice.data or (*UNLABELLED, *LABELLED)
+    return feature_cells(data, methods, _seeds(choice), effort) if methods else []
 
 
 SUITES: dict[str, Callable[[Choice], list[Cell]]] = {
-    "classifiers": classifier_cells,
-    "small-data": small_data_cells,
-    "features": lambda choice: feature_cells(
-        choice.data, choice.methods, choice.seeds, choice.effort
-    ),
+    CLASSIFIERS: classifier_cells,
+    SMALL_DATA: small_data_cells,
+    FEATURES: latent_feature_cells,
 }
-EXECUTE: dict[str, Callable[[Cell, Path], Outcome]] = {
-    "classifiers": classifiers.execute,
-    "small-data": classifiers.execute,
-    "features": features.execute,
+EXECUTE: dict[str, Callable[[Cell, Tunings], Outcome]] = {
+    CLASSIFIERS: classifiers.execute,
+    SMALL_DATA: classifiers.execute,
+    FEATURES: features.execute,
 }
+HEADLINE: dict[str, Callable[[Record], str]] = {
+    CLASSIFIERS: classifiers.headline,
+    SMALL_DATA: classifiers.headline,
+    FEATURES: features.headline,
+}
+ALL = "all"
 
-BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")
-TABLES: dict[str, Choice] = {
-    "1": Choice(data=("adult9",), methods=tuple(ROWS)),
-    "2": Choice(data=("building",), methods=tuple(ROWS)),
-    "3": Choice(data=("rcv1_subsets",), methods=("BMEM-G", "BMEM-MABN-I", "BMEM-V")),
-    "4": Choice(("adult9", "building"), (*BASELINES, *BAYESIAN_30), (30,)),
-    "5": Choice(("adult9", "building"), BAYESIAN_30, (30,)),
-}
-"""The paper's tables by number; all of them are parts of the suite of classifiers."""
+
+def numbers_of(names: Sequence[str]) -> list[int]:
+    """The tables among the names; ``all`` is all of them."""
+    for name in names:
+        check_choice("table", name, (ALL, *map(str, TABLES), *SUITES))
+    if ALL in names:
+        return list(TABLES)
+    return sorted({int(name) for name in names if name not in SUITES})
 
 
 def cells_of(names: Sequence[str], choice: Choice) -> list[Cell]:
     """Cells of suites and tables, each once; what the user chooses goes before the defaults."""
     cells: list[Cell] = []
+    for number in numbers_of(names):
+        cells += table_cells(number, choice)
     for name in names:
-        check_choice("table", name, (*SUITES, *TABLES))
         if name in SUITES:
             cells += SUITES[name](choice)
-            continue
-        preset = TABLES[name]
-        given = {
-            field: getattr(choice, field)
-            for field in ("data", "methods", "experts", "seeds")
-            if getattr(choice, field)
-        }
-        cells += classifier_cells(replace(preset, effort=choice.effort, **given))
     return list({cell.path: cell for cell in cells}.values())
+
+
+def table_cells(number: int, choice: Choice) -> list[Cell]:
+    """Cells of one table of the paper; a quick one without given data takes generated rows."""
+    table = TABLES[number]
+    if table.suite is None:
+        return []
+    preset = table.choice
+    if choice.level == "quick":
+        preset = replace(preset, data=(table.made,), experts=preset.experts and (5,))
+    given = {
+        name: getattr(choice, name)
+        for name in ("data", "methods", "experts", "seeds")
+        if getattr(choice, name)
+    }
+    if "data" in given and table.choice.data:
+        given["data"] = tuple(
+            name for name in given["data"] if name in (*table.choice.data, table.made)
+        )
+        if not given["data"]:
+            return []
+    return SUITES[table.suite](replace(preset, level=choice.level, changes=choice.changes, **given))
+
+
+def _seeds(choice: Choice) -> tuple[int, ...]:
+    return choice.seeds or tuple(range(N_SPLITS[choice.level]))
 
 
 def _expand(names: Iterable[str]) -> list[str]:
@@ -143,4 +208,7 @@ def _cheap_first(cell: Cell) -> tuple[Any, ...]:
     order = ("map", "vi", "mcmc")
     place = order.index(ROWS[cell.method]["inference"]) if cell.method in ROWS else -1
     known = _expand(DATA)
-    return place, cell.n_experts, known.index(cell.data) if cell.data in known else len(known)
+    return (
+        cell.seed, place, cell.n_experts,
+        known.index(cell.data) if cell.data in known else len(known),
+    )  # fmt: skip

@@ -1,204 +1,142 @@
-"""From records to tables, on the terminal and in Markdown."""
+"""Every table of the paper by its number: from records to text, and into ``table-NN``."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
-from rich.table import Table
+from wideangle.datasets import MANIFEST, DataNotFoundError, locate
+from wideangle.paper import classifier_tables as classes
+from wideangle.paper import feature_tables as features
+from wideangle.paper import printed
+from wideangle.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA
+from wideangle.paper.grid import Grid
+from wideangle.paper.records import Record, read_all, write_json
+from wideangle.paper.suites import TABLES
+from wideangle.storage.files import write
 
-from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
-from wideangle.paper.baselines import BASELINES
-from wideangle.paper.compare import Key, by_key, mean_metric, over_seeds, pooled_group
-from wideangle.paper.methods import ROWS
-from wideangle.paper.metrics import BINS
-from wideangle.paper.printed import printed
-from wideangle.paper.records import Record
-from wideangle.paper.suites import PRIORS, REFERENCE
-
-METRICS = {"accuracy": ".2f", "log_loss": ".4f", "calibration_error": ".4f", "brier": ".4f"}
-NINE = ("C18", "C17", "C12", "C14", "C22", "C34", "C23", "C32", "C16")
-"""Subcategories of RCV1 in the order of the paper, from many documents to few."""
-TITLES = {
-    "accuracy": "accuracy, %",
-    "log_loss": "log-loss, nats",
-    "calibration_error": f"expected calibration error, {BINS} bins",
-    "brier": "Brier score",
-}
+CELLS = "cells"
+"""Folder of the records, below that of the results."""
 
 
-class Grid(NamedTuple):
-    """A table as text: the first column names the rows."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-    def rich(self) -> Table:
-        """For the terminal."""
-        table = Table(title=self.title)
-        for place, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if place == 0 else "right")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
-
-    def markdown(self) -> str:
-        """For a page."""
-        rule = "|---|" + "---:|" * (len(self.columns) - 1)
-        lines = ["| " + " | ".join(self.columns) + " |", rule]
-        return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in self.rows)])
+BESIDE: dict[int, tuple[str, features.Number, str, printed.Three]] = {
+    7: ("Root mean square error of hidden entries", features.metric("hidden_rms"), ".4g", {}),
+    8: ("Log density of hidden entries, predicted from the rest of their rows",
+        features.metric("hidden_log_density"), ".4f", {}),
+    11: ("Components: features that matter and that most draws have",
+         features.diagnostic("n_components"), ".1f", {}),
+}  # fmt: skip
+"""Beside the paper's number one that cannot be had by fitting noise or by idle features."""
 
 
-def metric_grid(records: Iterable[Record], data: str, metric: str, *, paper: bool = False) -> Grid:
-    """Methods by K; replicates as mean ± standard error; bad convergence beside the number."""
-    cells = by_key(records)
-    sizes = sorted({k for name, _, k in cells if name == data and k})
+def statistics_grid() -> Grid:
+    """Table 6: what the paper says of its data sets, what ours are, and whether they are here."""
     rows = []
-    for method in _methods(cells, data):
-        known = {k: cells[data, method, k] for k in (0, *sizes) if (data, method, k) in cells}
-        if 0 in known:
-            rows.append((method, entry(known[0], metric), *[""] * (len(sizes) - 1)))
-            continue
-        shown = [entry(known[k], metric) if k in known else "" for k in sizes]
-        if paper and metric == "accuracy":
-            beside = [printed(data, method, k) for k in sizes]
-            pairs = zip(shown, beside, strict=True)
-            shown = [one if number is None else f"{one} [{number}]" for one, number in pairs]
-        rows.append((method, *shown))
-    columns = ("method", *(f"K={k}" for k in sizes or [0]))
-    return Grid(f"{data}: {TITLES[metric]}", columns, rows)
+    for name, (n_rows, dim, n_classes) in printed.STATISTICS.items():
+        entry = MANIFEST[name]
+        theirs = f"{n_rows} x {dim}" + (f", {n_classes} classes" if n_classes else "")
+        ours = f"{entry.shape[0]} x {entry.shape[1]}"
+        ours += f", {entry.n_classes} classes" if entry.n_classes else ""
+        rows.append((entry.title, theirs, ours, entry.status, "yes" if _here(name) else "no"))
+    columns = ("data", "paper", "here", "status", "at hand")
+    return Grid("Statistics of the data sets", columns, rows)
 
 
-def entry(records: Sequence[Record], metric: str) -> str:
-    """One number with what is wrong with it."""
-    mean, error = mean_metric(records, metric)
-    form = METRICS[metric]
-    text = f"{mean:{form}}" + (f" ± {error:{form}}" if math.isfinite(error) else "")
-    return " ".join([text, *trouble(records)])
+def _here(name: str) -> bool:
+    if not MANIFEST[name].file:
+        return True
+    try:
+        locate(MANIFEST[name])
+    except DataNotFoundError:
+        return False
+    return True
 
 
-def trouble(records: Sequence[Record]) -> list[str]:
-    """Marks of bad convergence of the predictions: R-hat, effective sample size per chain."""
-    marks = []
-    rhats = [r.diagnostics.get("rhat_predictions") for r in records]
-    worst = max((value for value in rhats if value is not None), default=0.0)
-    if worst > RHAT_LIMIT:
-        marks.append(f"(R-hat {worst:.2f})")
-    sizes = [
-        r.diagnostics["ess_predictions"] / r.diagnostics["n_chains"]
-        for r in records
-        if r.diagnostics.get("ess_predictions") is not None
-    ]
-    if sizes and min(sizes) < ESS_PER_CHAIN:
-        marks.append(f"(ESS {min(sizes):.0f})")
-    if any(r.diagnostics.get("interrupted") for r in records):
-        marks.append("(stopped early)")
-    return marks
-
-
-def diagnostic_grid(records: Iterable[Record], data: str) -> Grid:
-    """Experts in use, convergence, settings and seconds of every cell."""
-    rows = []
-    for (name, method, k), found in sorted(by_key(records).items(), key=_in_order):
-        if name != data:
-            continue
-        first = found[0]
-        settings = first.data["chosen"].items()
-        chosen = [f"{key} {value}" for key, value in settings if not key.startswith("validation")]
-        values = [
-            _mean(found, "n_used", ".1f"),
-            _worst(found, "rhat", max, ".2f"),
-            _worst(found, "ess_bulk", min, ".0f"),
-            _worst(found, "rhat_predictions", max, ".2f"),
-            _worst(found, "ess_predictions", min, ".0f"),
-            f"{sum(sum(r.data['seconds'].values()) for r in found) / len(found):.0f}",
-        ]
-        rows.append((method, str(k or ""), str(len(found)), *values, ", ".join(chosen)))
-    columns = (
-        "method", "K", "cells", "experts used", "worst R-hat", "least ESS",
-        "R-hat of predictions", "ESS of predictions", "seconds", "chosen on the training part",
-    )  # fmt: skip
-    return Grid(f"{data}: diagnostics", columns, rows)
-
-
-def nine_grid(records: Iterable[Record]) -> Grid:
-    """RCV1: accuracy on each of the nine subcategories, pooled over the samples."""
-    cells = {
-        (method, k): found
-        for (name, method, k), found in sorted(by_key(records).items(), key=_in_order)
-        if name == "rcv1_subsets"
+def table_grids(number: int, records: Sequence[Record], data: Sequence[str]) -> list[Grid]:
+    """One table of the paper from the records of its cells."""
+    first = data[0] if data else ""
+    by_data: dict[int, tuple[str, features.Number, str, printed.Three]] = {
+        7: ("L2 error", features.metric("l2_error"), ".4g", printed.L2_ERROR),
+        8: ("Log-likelihood of a row, assignments summed out", features.metric("log_likelihood"),
+            ".2f", printed.LIKELIHOOD),
+        9: ("Clustering accuracy, %", features.metric("clustering_accuracy"), ".1f",
+            printed.CLUSTERING),
+        10: ("NMI, %", features.metric("nmi"), ".1f", printed.NMI),
+        11: ("Features per draw", features.diagnostic("n_raw"), ".1f", printed.N_FEATURES),
+    }  # fmt: skip
+    make: dict[int, Callable[[], Grid]] = {
+        1: lambda: classes.accuracy_grid(records, first),
+        2: lambda: classes.accuracy_grid(records, first),
+        3: lambda: classes.nine_grid(records),
+        4: lambda: classes.against_grid(records, data),
+        5: lambda: classes.time_grid(records, data),
+        6: statistics_grid,
+        12: lambda: features.precision_grid(records, first),
+        13: lambda: features.word_grid(records, first),
     }
-    groups = [record.metrics["groups"] for found in cells.values() for record in found]
-    codes = [code for code in NINE if any(code in one for one in groups)]
-    rows = [
-        (method, str(k or ""), *(f"{pooled_group(found, [code])[0]:.1f}" for code in codes))
-        for (method, k), found in cells.items()
+    if number in make:
+        return [make[number]()]
+    shown = [by_data[number], *([BESIDE[number]] if number in BESIDE else [])]
+    return [
+        features.data_grid(records, title, data, number_of, form, table)
+        for title, number_of, form, table in shown
     ]
-    some = next(iter(cells.values()), [])
-    rows.insert(0, ("test documents", "", *(str(pooled_group(some, [c])[1]) for c in codes)))
-    return Grid("Accuracy on the nine subcategories, %", ("method", "K", *codes), rows)
 
 
-def small_data_grid(records: Iterable[Record], data: str, group: str | None) -> Grid:
-    """Log-loss of every arm less that of the reference, paired by seed."""
-    found: dict[tuple[int, int, str], list[Record]] = {}
-    for record in records:
+def table_records(
+    number: int, folder: Path, among: Collection[str] = ()
+) -> tuple[list[Record], list[str]]:
+    """Records that a table is made of, and its data sets; ``among`` adds generated ones."""
+    table = TABLES[number]
+    if table.suite is None:
+        return [], []
+    wanted = [name for name in table.choice.data if not among or name in among]
+    wanted += [table.made] if table.made in among and table.made not in wanted else []
+    methods, sizes = table.choice.methods, table.choice.experts
+    found = []
+    for record in read_all(folder / CELLS, table.suite):
         cell = record.cell
-        if cell.data == data:
-            found.setdefault((cell.n_train, cell.n_experts, cell.method), []).append(record)
-    arms = [arm for arm in PRIORS if arm != REFERENCE]
-    rows = []
-    for size, k in sorted({(size, k) for size, k, _ in found}):
-        base = found.get((size, k, REFERENCE), [])
-        gaps = [over_seeds(found.get((size, k, arm), []), base, group) for arm in arms]
-        shown = [f"{gap} {_star(gap.verdict)}".strip() if gap else "" for gap in gaps]
-        every = [r for (n, m, _), part in found.items() if (n, m) == (size, k) for r in part]
-        worst = _worst(every, "rhat_predictions", max, ".2f")
-        rows.append((f"N={size}, K={k}", str(len(base)), worst, _base(base, group), *shown))
-    columns = ("rows and experts", "seeds", "worst R-hat", REFERENCE, *arms)
-    where = f"rows with a {group}" if group else "all test rows"
-    return Grid(f"{data}: log-loss less that of {REFERENCE}, {where}", columns, rows)
+        right_size = not sizes or cell.n_experts in (0, *sizes) or table.made in among
+        if cell.data.partition(".")[0] in wanted and right_size:
+            if not methods or cell.method in methods:
+                found.append(record)
+    return found, wanted
 
 
-def data_sets(records: Iterable[Record]) -> list[str]:
+def write_table(number: int, folder: Path, among: Collection[str] = ()) -> list[Grid]:
+    """Make a table and write it to ``table-NN/table.json`` and ``table.md``."""
+    records, data = table_records(number, folder, among)
+    grids = table_grids(number, records, data)
+    target = folder / f"table-{number:02d}"
+    content = {
+        "number": number,
+        "title": TABLES[number].title,
+        "grids": [grid.as_json() for grid in grids],
+        "records": [record.path.relative_to(folder).as_posix() for record in records],
+    }
+    write_json(target / "table.json", content)
+    lines = [f"# Table {number}: {TABLES[number].title}"]
+    for grid in grids:
+        lines += [f"\n{grid.title}\n", grid.markdown()]
+    write(target / "table.md", ["\n".join([*lines, ""]).encode()])
+    return grids
+
+
+def suite_grids(suite: str, folder: Path, data: Collection[str]) -> list[Grid]:
+    """What there is to show of a suite, data set by data set."""
+    records = [r for r in read_all(folder, suite) if r.cell.data.partition(".")[0] in data]
+    found: list[Grid] = []
+    for name in data_sets(records):
+        if suite == FEATURES:
+            found += features.detail_grids(records, name)
+        if suite == SMALL_DATA:
+            found.append(classes.small_data_grid(records, name, None))
+        if suite == CLASSIFIERS:
+            found += [classes.metric_grid(records, name, metric) for metric in classes.FORMS]
+            found.append(classes.diagnostic_grid(records, name))
+    return found
+
+
+def data_sets(records: Sequence[Record]) -> list[str]:
     """Data sets that occur, in order."""
     return sorted({record.cell.data.partition(".")[0] for record in records})
-
-
-def _base(records: Sequence[Record], group: str | None) -> str:
-    if not records:
-        return ""
-    if group is None:
-        return f"{mean_metric(records, 'log_loss')[0]:.4f}"
-    values = [record.metrics["groups"][group]["log_loss"] for record in records]
-    return f"{sum(values) / len(values):.4f}"
-
-
-def _star(verdict: str) -> str:
-    return {"better": "(better)", "worse": "(worse)"}.get(verdict, "")
-
-
-def _methods(cells: dict[Key, list[Record]], data: str) -> list[str]:
-    there = {method for name, method, _ in cells if name == data}
-    known = [*BASELINES, *ROWS]
-    return [method for method in known if method in there] + sorted(there - set(known))
-
-
-def _in_order(item: tuple[Key, list[Record]]) -> tuple[int, str, int]:
-    known = [*BASELINES, *ROWS]
-    _, method, k = item[0]
-    return (known.index(method) if method in known else len(known), method, k)
-
-
-def _mean(records: Sequence[Record], name: str, form: str) -> str:
-    values = [r.diagnostics[name] for r in records if r.diagnostics.get(name) is not None]
-    return f"{sum(values) / len(values):{form}}" if values else ""
-
-
-def _worst(
-    records: Sequence[Record], name: str, pick: Callable[[list[float]], float], form: str
-) -> str:
-    values = [r.diagnostics[name] for r in records if r.diagnostics.get(name) is not None]
-    return f"{pick(values):{form}}" if values else ""

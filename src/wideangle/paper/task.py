@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.datasets import Dataset, load
+from wideangle.datasets import Dataset
 from wideangle.paper.cells import Cell
+from wideangle.paper.made import data_set
 
 RARE = 0.01
 """A column is rare if it is active in fewer than this share of the training rows."""
@@ -31,7 +32,7 @@ class Task(NamedTuple):
 
 def task_of(cell: Cell) -> Task:
     """Load, split, and draw the rows asked for: the same for all methods of a seed."""
-    data = load(cell.data)
+    data = data_set(cell.data)
     if data.y is None:
         raise ValueError(f"{cell.data} has no classes: choose another data set.")
     train, test = data.split(cell.seed)
