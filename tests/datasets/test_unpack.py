@@ -62,7 +62,15 @@ def test_a_zip_is_unpacked(tmp_path):
     assert (tmp_path / "out/folder").is_dir()
 
 
-EVIL = ["../out.txt", "a/../../out.txt", "/absolute/out.txt", "..", "a\\..\\out.txt", "C:out", "a\nb"]
+EVIL = [
+    "../out.txt",
+    "a/../../out.txt",
+    "/absolute/out.txt",
+    "..",
+    "a\\..\\out.txt",
+    "C:out",
+    "a\nb",
+]
 
 
 @pytest.mark.parametrize("kind", ["tar", "zip"])
