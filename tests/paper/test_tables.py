@@ -10,7 +10,9 @@ from wideangle.paper.classifier_tables import (
     metric_grid,
     nine_grid,
     small_data_grid,
+    sweep_grid,
     time_grid,
+    used_grid,
 )
 from wideangle.paper.compare import (
     Effect,
@@ -146,6 +148,26 @@ def test_tables_of_baselines_and_of_time_have_the_printed_numbers_beside(store):
     assert rows["GB, gradient boosting"][1] == ""
     times = {row[0]: row[1] for row in time_grid(classifiers(store)).rows}
     assert times["BMEM-PR"] == "12 s (cpu) [3.3 h]"
+
+
+def test_a_sweep_of_strengths_begins_with_none():
+    tunings = {
+        "adult9/BMEM-V-VI.seed0": {
+            "losses": {"temperature=0.35": 0.1, "scale=0.1": 0.4, "scale=1": 0.3}
+        },
+        "adult9/BMEM-MABN-II.seed0": {"losses": {"cosine=0.05": 0.31, "cosine=0.5": 0.29}},
+    }
+    grid = sweep_grid(tunings)
+    assert grid.columns == ("row", "none", "cosine=0.05", "cosine=0.5")
+    assert grid.rows == [("adult9: BMEM-MABN-II", "0.3000", "0.3100", "0.2900")]
+
+
+def test_experts_at_work_are_shown_by_size(store):
+    store("adult9", "BMEM-G", losses(), 5, n_used=3.0)
+    store("adult9", "BMEM-G", losses(), 5, 1, n_used=4.0)
+    store("adult9", "LR", losses())
+    grid = used_grid(classifiers(store), "adult9")
+    assert grid.rows == [("BMEM-G", "3.5")]
 
 
 def test_the_study_of_little_data_says_which_arm_is_better(store):

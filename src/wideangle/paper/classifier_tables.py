@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
@@ -21,7 +21,7 @@ from wideangle.paper.compare import (
     pooled_group,
 )
 from wideangle.paper.grid import Grid
-from wideangle.paper.methods import ROWS
+from wideangle.paper.methods import GRIDS, ROWS, UNREPULSED
 from wideangle.paper.metrics import BINS
 from wideangle.paper.printed import NINE
 from wideangle.paper.records import Record
@@ -166,7 +166,7 @@ def diagnostic_grid(records: Iterable[Record], data: str) -> Grid:
             if not key.startswith("validation")
         ]
         values = [
-            _pick(found, "n_used", lambda x: sum(x) / len(x), ".1f"),
+            _pick(found, "n_used", _mean, ".1f"),
             _pick(found, "rhat", max, ".2f"),
             _pick(found, "ess_bulk", min, ".0f"),
             _pick(found, "rhat_predictions", max, ".2f"),
@@ -179,6 +179,42 @@ def diagnostic_grid(records: Iterable[Record], data: str) -> Grid:
         "R-hat of predictions", "ESS of predictions", "seconds", "chosen on the training part",
     )  # fmt: skip
     return Grid(f"{data}: diagnostics", columns, rows)
+
+
+def used_grid(records: Iterable[Record], data: str) -> Grid:
+    """Experts with more than one in a hundred rows, by K, which tells a collapse."""
+    cells = by_key(records)
+    sizes = sorted({k for name, _, k in cells if name == data and k})
+    rows = [
+        (method, *(_pick(cells.get((data, method, k), []), "n_used", _mean, ".1f") for k in sizes))
+        for method in _methods(cells, data)
+        if method not in BASELINES
+    ]
+    return Grid(f"{data}: experts in use", ("method", *(f"K={k}" for k in sizes)), rows)
+
+
+def sweep_grid(tunings: Mapping[str, Mapping[str, Any]]) -> Grid:
+    """Validation log-loss at K = 10 by the strength of the repulsion, and without it."""
+    strengths = ("cosine", "strength")
+    lines: dict[str, dict[str, float]] = {}
+    for name, tuning in sorted(tunings.items()):
+        data, _, method = name.rpartition("/")
+        method, _, seed = method.partition(".seed")
+        if method not in UNREPULSED:
+            continue
+        base = tunings.get(f"{data}/{UNREPULSED[method]}.seed{seed}")
+        last = [*GRIDS[UNREPULSED[method]]][-1]
+        found = {key: one for key, one in tuning["losses"].items() if key.startswith(strengths)}
+        if base:
+            of_last = [one for key, one in base["losses"].items() if key.startswith(f"{last}=")]
+            found["none"] = min(of_last)
+        lines[f"{data}: {method}" + (f", seed {seed}" if seed != "0" else "")] = found
+    columns = list(dict.fromkeys(["none", *(key for found in lines.values() for key in found)]))
+    rows = [
+        (name, *(f"{found[key]:.4f}" if key in found else "" for key in columns))
+        for name, found in lines.items()
+    ]
+    return Grid("Validation log-loss by strength", ("row", *columns), rows)
 
 
 def small_data_grid(records: Iterable[Record], data: str, group: str | None) -> Grid:
@@ -224,6 +260,10 @@ def _in_order(item: tuple[Key, Any]) -> tuple[int, str, int]:
     known = [*BASELINES, *ROWS]
     _, method, k = item[0]
     return (known.index(method) if method in known else len(known), method, k)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _pick(

@@ -105,6 +105,12 @@ def known_tunings(folder: Path, data: str) -> dict[str, dict[str, Any]]:
     return {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
 
 
+def all_tunings(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was chosen on any data set."""
+    found = sorted(path for path in (folder / TUNING).glob("*") if path.is_dir())
+    return {name: one for path in found for name, one in known_tunings(folder, path.name).items()}
+
+
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """All or nothing, the same text for the same content; NaN becomes null."""
     path.parent.mkdir(parents=True, exist_ok=True)
