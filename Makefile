@@ -14,7 +14,7 @@ BIN  := $(VENV)/bin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.with-report ## what the priors do: a table and a picture
+demo: $(VENV)/.with-report ## both models on drawn data: a table, and pages to look at
 	$(BIN)/wideangle demo $(ARGS)
 
 test: $(VENV)/.with-dev ## the fast tests

@@ -72,8 +72,8 @@ def test_help_names_the_commands_and_the_extras(command):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["demo"], {"output": Path("wideangle-demo.png"), "seed": 0}),
-        (["demo", "-o", "a.png", "--seed", "3"], {"output": Path("a.png"), "seed": 3}),
+        (["demo"], {"output": Path("wideangle-demo"), "seed": 0}),
+        (["demo", "-o", "a", "--seed", "3"], {"output": Path("a"), "seed": 3}),
         (["bench"], {"output": None, "quick": False, "seed": 0}),
         (
             ["bench", "--quick", "--output", "a.json"],

@@ -10,6 +10,7 @@ from sklearn.datasets import load_wine
 
 import fitted
 from wideangle.frames.encoding import Encoding, Number, Target
+from wideangle.report import page
 from wideangle.runs.folder import Run
 from wideangle.runs.scores import (
     look_at_experts,
@@ -44,6 +45,19 @@ def usual(model, n_train, n_test):
         "n_train": n_train, "n_test": n_test, "sample_held_out": True, "rhat": rhat,
         "warnings": [], "notes": ["a: 3 missing values"], "seconds": {"fit": 1.0},
     }  # fmt: skip
+
+
+@pytest.fixture(scope="package")
+def page_of(request):
+    """Text of the page of a run by name, rendered once."""
+    made = {}
+
+    def text(name):
+        if name not in made:
+            made[name] = page.render(request.getfixturevalue(name))
+        return made[name]
+
+    return text
 
 
 @pytest.fixture(scope="package")

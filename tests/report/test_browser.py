@@ -5,8 +5,6 @@ import shutil
 import numpy as np
 import pytest
 
-from wideangle.report import page
-
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
@@ -46,14 +44,14 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def files(request, tmp_path_factory):
+def files(page_of, tmp_path_factory):
     """Page of a run as a file, written once."""
     folder = tmp_path_factory.mktemp("pages")
 
     def of(name):
         path = folder / f"{name}.html"
         if not path.exists():
-            page.write(request.getfixturevalue(name), path)
+            path.write_text(page_of(name), "utf-8")
         return path
 
     return of

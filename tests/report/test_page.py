@@ -43,16 +43,9 @@ class Elements(HTMLParser):
             self.words.append(content)
 
 
-@pytest.fixture
-def pages(request, monkeypatch):
-    """Text of the page of a run, without the five megabytes of the library."""
-    monkeypatch.setattr(page, "plotly", lambda: LIBRARY)
-    return lambda name: page.render(request.getfixturevalue(name))
-
-
 @pytest.mark.parametrize("name", RUNS)
-def test_nothing_on_the_page_leads_away_or_can_run(pages, name):
-    found = Elements(pages(name))
+def test_nothing_on_the_page_leads_away_or_can_run(page_of, name):
+    found = Elements(page_of(name))
     for tag, attributes in found.tags:
         assert not any(key.startswith("on") for key in attributes)
         assert tag not in {"iframe", "object", "embed", "link", "base", "form"}
@@ -62,8 +55,8 @@ def test_nothing_on_the_page_leads_away_or_can_run(pages, name):
     assert scripts == ["application/json", None, None]
 
 
-def test_the_policy_names_the_two_scripts_and_nothing_else(pages):
-    found = Elements(pages("hostile_run"))
+def test_the_policy_names_the_two_scripts_and_nothing_else(page_of):
+    found = Elements(page_of("hostile_run"))
     rule = next(a["content"] for t, a in found.tags if t == "meta" and "http-equiv" in a)
     parts = {part.split()[0]: part.split()[1:] for part in rule.split(";")}
     hashes = [
@@ -76,8 +69,8 @@ def test_the_policy_names_the_two_scripts_and_nothing_else(pages):
     assert "connect-src" not in parts and "font-src" not in parts  # so none
 
 
-def test_hostile_names_are_text(pages):
-    text = pages("hostile_run")
+def test_hostile_names_are_text(page_of):
+    text = page_of("hostile_run")
     found = Elements(text)
     assert not [a for t, a in found.tags if t == "img"]
     assert "<img src=x" not in text and "<script>window" not in text
@@ -98,8 +91,8 @@ def test_json_stays_the_same_and_cannot_close_its_script():
         page.json_in_page(float("nan"))
 
 
-def test_the_page_says_what_the_run_is(pages):
-    words = " ".join(" ".join(Elements(pages("expert_run")).words).split())
+def test_the_page_says_what_the_run_is(page_of):
+    words = " ".join(" ".join(Elements(page_of("expert_run")).words).split())
     assert "customers" in words
     assert "3 experts predict “bought” from 2 columns" in words
     assert "wideangle train moe 'a file.csv' -o run" in words
@@ -107,8 +100,8 @@ def test_the_page_says_what_the_run_is(pages):
     assert "a log" in words
 
 
-def test_a_run_without_features_has_a_page(pages):
-    words = " ".join(Elements(pages("empty_run")).words)
+def test_a_run_without_features_has_a_page(page_of):
+    words = " ".join(Elements(page_of("empty_run")).words)
     assert "No feature is worth its price" in words
     assert "There are no features." in words
 

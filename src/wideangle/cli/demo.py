@@ -11,14 +11,15 @@ from wideangle.cli.options import Seed
 def demo(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The picture to write (PNG, PDF or SVG)."),
-    ] = Path("wideangle-demo.png"),
+        typer.Option("--output", "-o", help="Folder for the pages; a new one, or of a past demo."),
+    ] = Path("wideangle-demo"),
     seed: Seed = 0,
 ) -> None:
-    """See in a minute what the diversity prior does.
+    """See in a minute what the library is for.
 
-    Draws components from priors with and without repulsion, prints how far apart they are, and
-    saves one picture. Needs the report extra: `pip install "wideangle[report]"`.
+    Fits a mixture of experts and latent features to data it draws itself, prints how they do beside
+    logistic regression and PCA, and writes one page with links to a report on each fit. Needs the
+    report extra: `pip install "wideangle[report]"`.
     """
     from wideangle.demo import run
 

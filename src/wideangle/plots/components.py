@@ -37,7 +37,7 @@ def feature_images(
     columns = columns or min(n, 8)
     lines = -(-n // columns)
     height, width = shape
-    figure = style.new_figure(1.25 * columns, (1.25 * height / width + 0.32) * lines + 0.45)
+    figure = style.new_figure(1.25 * columns, (1.25 * height / width + 0.2) * lines + 0.3)
     figure.suptitle(f"{numbers.noun(model).capitalize()}s, each with its share of the rows",
                     fontsize=style.TITLE, color=style.INK, x=0.01, ha="left")  # fmt: skip
     reach = float(np.max(np.abs(images))) or 1.0

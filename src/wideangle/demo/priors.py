@@ -1,4 +1,4 @@
-"""What the mutual-angular priors do, in one table and one picture.
+"""What the mutual-angular priors do, in one picture.
 
 Draws six components under growing repulsion, in three dimensions, which one can see, and in
 fifty, where a fixed concentration would do nothing, and compares their angles with those of
@@ -7,16 +7,12 @@ uniform directions.
 
 from __future__ import annotations
 
-import errno
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere.diversity import diversity
@@ -29,7 +25,6 @@ COSINES = (0.0, 0.3, 0.6, 0.9)
 """Strengths as expected cosines; 0 is the uniform baseline."""
 N_SETS = 5000
 """Sets of components behind every number."""
-FORMATS = (".png", ".pdf", ".svg")
 
 # Okabe and Ito's palette, which readers with any colour vision can tell apart; grey: no repulsion.
 COLOURS = ("#8A8F98", "#56B4E9", "#0072B2", "#D55E00")
@@ -60,29 +55,12 @@ class Case(NamedTuple):
     """The set whose mean angle is closest to the average: unit rows, shape (K, p)."""
 
 
-def run(output: Path, seed: int) -> None:
-    """Print the table and save the picture; the format follows from the name of the file."""
-    check_output(output)
-    import matplotlib as mpl  # before the work: a missing extra should not cost a wait
+def draw(cases: list[Case], output: Path) -> None:
+    """Save the picture; the format follows from the name of the file."""
+    import matplotlib as mpl
 
-    console = Console()
-    cases = measure(jax.random.key(seed))
-    console.print(make_table(cases))
-    console.print(reading(cases))
     with mpl.rc_context({"font.family": "DejaVu Sans", "svg.fonttype": "none"}):
         make_figure(cases).savefig(output, dpi=150)
-    console.print(f"Picture: {output}", soft_wrap=True, highlight=False)
-
-
-def check_output(output: Path) -> None:
-    """Refuse a path that cannot be written, before any work is done."""
-    if output.suffix.lower() not in FORMATS:
-        raise ValueError(f"{output}: the picture's name must end in {', '.join(FORMATS)}.")
-    folder = output.parent
-    if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(folder))
-    if not os.access(output if output.exists() else folder, os.W_OK):
-        raise PermissionError(errno.EACCES, "cannot be written", str(output))
 
 
 def measure(key: jax.Array, n_sets: int = N_SETS) -> list[Case]:
@@ -122,36 +100,6 @@ def _case(
         effective_directions=float(summary.effective_directions.mean()),
         example=sets[np.argmin(np.abs(means - means.mean()))],
     )
-
-
-def make_table(cases: list[Case]) -> Table:
-    """One line per prior, the uniform baseline first in every dimension."""
-    table = Table(
-        title=f"{N_COMPONENTS} components under growing repulsion",
-        caption="Angles in degrees, means over sets. Strength: expected cosine to the direction "
-        "opposite to the earlier components. Directions: how many a set spans, by entropy.",
-        caption_justify="left",
-    )
-    for name in ("p", "prior", "strength", "kappa", "mean angle", "min angle", "sd of angles"):
-        table.add_column(name, justify="left" if name == "prior" else "right")
-    table.add_column("directions", justify="right")
-    for dim in DIMS:
-        for case in cases:
-            uniform = case.cosine == 0.0
-            if case.dim != dim or (uniform and case.kind != KINDS[0]):
-                continue  # without repulsion both kinds are the uniform law
-            table.add_row(
-                str(dim),
-                "uniform" if uniform else f"type {case.kind}",
-                "-" if uniform else f"{case.cosine:.1f}",
-                f"{case.concentration:.1f}",
-                f"{case.mean_angle:.1f}",
-                f"{case.min_angle:.1f}",
-                f"{case.variance**0.5:.1f}",
-                f"{case.effective_directions:.2f}",
-            )
-        table.add_section()
-    return table
 
 
 def reading(cases: list[Case]) -> str:

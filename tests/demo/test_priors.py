@@ -1,22 +1,13 @@
-"""The numbers behind the table, the numbers in the picture, and what is refused."""
-
-import builtins
-import io
-from pathlib import Path
+"""The numbers behind the picture, and the numbers in it."""
 
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 
-from wideangle import demo, sphere
+from wideangle import sphere
+from wideangle.demo import priors as demo
 from wideangle.sphere.bessel import mean_resultant
 from wideangle.sphere.geometry import pairwise_angles
-
-
-@pytest.fixture(scope="module")
-def cases():
-    return demo.measure(jax.random.key(3), n_sets=1500)
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +70,6 @@ def test_summaries_are_those_of_the_angles(cases):
         assert abs(np.degrees(example.mean_angle) - case.mean_angle) < 1.0
 
 
-def test_table_shows_the_numbers(cases):
-    text = io.StringIO()
-    Console(file=text, width=140).print(demo.make_table(cases))
-    lines = text.getvalue().splitlines()
-    case = select(cases, 50, "II")[2]
-    row = next(line for line in lines if "type II" in line and "0.6" in line and "50" in line)
-    assert f"{case.mean_angle:.1f}" in row
-    assert f"{case.effective_directions:.2f}" in row
-    assert sum("uniform" in line for line in lines) == len(demo.DIMS)
-
-
 def test_lines_of_the_picture_are_densities_of_the_angles(cases, figure):
     for dim in demo.DIMS:
         axes = axes_named(figure, f"angles {dim}")
@@ -135,12 +115,17 @@ def test_labels_of_coinciding_tips_are_joined():
     assert [text for text, _ in labels] == ["1, 3", "2"]
 
 
-def test_run_writes_the_picture_and_says_where(tmp_path, monkeypatch, capsys, cases):
+def test_the_picture_is_written(tmp_path, cases):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(demo, "measure", lambda _: cases)
-    demo.run(tmp_path / "a.png", seed=0)
+    demo.draw(cases, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert "a.png" in capsys.readouterr().out
+
+
+def test_the_sentence_is_about_the_numbers(cases):
+    none, *_, strongest = select(cases, 50, "I")
+    words = demo.reading(cases)
+    assert f"{none.mean_angle:.0f} to {strongest.mean_angle:.0f} degrees" in words
+    assert f"{none.effective_directions:.1f} to {strongest.effective_directions:.1f} of 6" in words
 
 
 def test_the_same_seed_gives_the_same_numbers(monkeypatch):
@@ -148,38 +133,3 @@ def test_the_same_seed_gives_the_same_numbers(monkeypatch):
     once, again = (demo.measure(jax.random.key(1), n_sets=20) for _ in range(2))
     other = demo.measure(jax.random.key(2), n_sets=20)
     assert once[1].mean_angle == again[1].mean_angle != other[1].mean_angle
-
-
-@pytest.mark.parametrize(
-    ("output", "error", "words"),
-    [
-        (Path("nowhere") / "a.png", FileNotFoundError, "the folder does not exist"),
-        (Path("a.html"), ValueError, "must end in .png, .pdf, .svg"),
-    ],
-)
-def test_a_wrong_output_is_refused_before_any_work(tmp_path, monkeypatch, output, error, words):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "measure", lambda _: pytest.fail("work was done"))
-    with pytest.raises(error, match=words):
-        demo.run(output, seed=0)
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo.os, "access", lambda *_: False)  # root may write everywhere
-    with pytest.raises(PermissionError, match="cannot be written"):
-        demo.check_output(tmp_path / "a.png")
-
-
-def test_a_missing_matplotlib_is_named_before_any_work(tmp_path, monkeypatch):
-    load = builtins.__import__
-
-    def missing(name, *rest):
-        if name.startswith("matplotlib"):
-            raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
-        return load(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    monkeypatch.setattr(demo, "measure", lambda _: pytest.fail("work was done"))
-    with pytest.raises(ModuleNotFoundError) as raised:
-        demo.run(tmp_path / "a.png", seed=0)
-    assert raised.value.name == "matplotlib"

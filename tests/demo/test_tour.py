@@ -1,0 +1,163 @@
+"""The demo from end to end on short chains, and what it refuses before any work."""
+
+import builtins
+import io
+import re
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from wideangle import demo
+from wideangle.datasets import block_images, mixture_data
+from wideangle.demo import priors, problems, tour
+from wideangle.runs.folder import read_run
+
+for name in ("jinja2", "matplotlib", "plotly"):
+    pytest.importorskip(name)
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory, cases):
+    """A tour of few draws: what came out, the folder, and stages as they began and ended."""
+    folder = tmp_path_factory.mktemp("demo")
+    lengths = problems.Lengths(experts=(20, 10), features=(5, 8))
+    stages = []
+    jax.config.update("jax_disable_most_optimizations", True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(problems, "N_TRAIN", 150)
+        patch.setattr(problems, "N_IMAGES", 80)
+        patch.setattr(priors, "measure", lambda _: cases)
+        found = tour.take(
+            1,
+            folder,
+            begin=lambda name: stages.append(f"+{name}"),
+            end=lambda name: stages.append(f"-{name}"),
+            lengths=lengths,
+        )
+    jax.config.update("jax_disable_most_optimizations", False)
+    return found, folder, stages
+
+
+def test_every_stage_is_told(taken):
+    _, _, stages = taken
+    assert sorted(stages[:-2]) == sorted(
+        f"{sign}{name}" for name in ("experts", "features", "priors") for sign in "+-"
+    )
+    assert stages[-2:] == ["+pages", "-pages"]
+    assert set(dict(demo.STAGES)) == {stage[1:] for stage in stages}
+
+
+def test_both_reports_and_the_picture_are_there_and_linked(taken):
+    _, folder, _ = taken
+    text = (folder / "index.html").read_text("utf-8")
+    links = re.findall(r'href="([^"#]+)"', text)
+    assert links == ["experts/report.html", "features/report.html"]
+    for link in links:
+        assert (folder / link).read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert (folder / "priors.png").read_bytes().startswith(b"\x89PNG")
+    assert "http" not in text.replace("http-equiv", "")
+    assert "script-src 'none'" in text.replace("&#39;", "'")
+
+
+def test_runs_of_the_demo_can_be_read_again(taken):
+    found, folder, _ = taken
+    again = read_run(folder / "features")
+    assert np.array_equal(again.model.components_, found.features.run.model.components_)
+    assert read_run(folder / "experts").metrics["accuracy"] == found.experts.run.metrics["accuracy"]
+
+
+def test_lines_of_the_table_are_the_scores_of_the_models(taken):
+    found, _, _ = taken
+    data = mixture_data(1, 150 + 1000)
+    run = found.experts.run
+    proba = run.model.predict_proba(data.X[150:])
+    right = np.mean(np.argmax(proba, axis=1) == data.y[150:])
+    loss = -np.mean(np.log(proba[np.arange(1000), data.y[150:]]))
+    last = found.experts.rows[-1]
+    assert last.name == "experts that repel"
+    assert last.cells[0] == f"{100 * right:.1f} %"
+    assert last.cells[1] == f"{loss:.3f}"
+    assert last.cells[2] == f"{np.degrees(run.model.invariants_['mean_angle'].mean()):.0f}°"
+    assert run.model.cosine == problems.COSINE
+    new = block_images(2, 80)
+    gap = found.features.run.model.reconstruct(new.X) - new.signal
+    assert found.features.rows[-1].cells[1] == f"{np.sqrt(np.mean(gap**2)):.3f}"
+
+
+def test_tables_and_page_show_the_same_cells(taken):
+    found, folder, _ = taken
+    out = io.StringIO()
+    console = Console(file=out, width=120)
+    for table in tour.tables(found):
+        console.print(table)
+    page = (folder / "index.html").read_text("utf-8")
+    for row in (*found.experts.rows, *found.features.rows):
+        for cell in (row.name, *row.cells):
+            assert cell in out.getvalue()
+            assert f"<td>{cell}</td>" in page
+
+
+def test_shapes_are_counted_once_each():
+    truth = np.eye(3)
+    assert problems._shapes(truth[[0, 0, 2]] * 1.1, truth) == "2 of 3"
+    assert problems._shapes(-truth, truth) == "0 of 3"
+    assert problems._shapes(np.zeros((0, 3)), truth) == "0 of 3"
+
+
+def test_an_interrupted_fit_ends_the_demo():
+    class Stopped:
+        notes_ = {"interrupted": True}  # noqa: RUF012
+
+        def fit(self, *_):
+            return self
+
+    with pytest.raises(KeyboardInterrupt):
+        problems._fit(Stopped())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("file", "is a file"), ("folder", "holds other files")]
+)
+def test_a_wrong_output_is_refused_before_any_work(tmp_path, monkeypatch, content, words):
+    monkeypatch.setattr(tour, "take", lambda *_, **__: pytest.fail("work was done"))
+    place = tmp_path / "there"
+    if content == "folder":
+        place.mkdir()
+        (place / "mine.txt").write_text("kept")
+    else:
+        place.write_text("kept")
+    with pytest.raises(ValueError, match=words):
+        demo.run(place, seed=0)
+
+
+def test_the_folder_of_a_past_demo_is_used_again(tmp_path):
+    (tmp_path / "index.html").write_text("old")
+    demo.prepare(tmp_path)
+    demo.prepare(tmp_path / "new" / "one")
+    assert list((tmp_path / "new" / "one").iterdir()) == []
+
+
+def test_a_missing_library_is_named_before_any_work(tmp_path, monkeypatch):
+    load = builtins.__import__
+
+    def missing(name, *rest):
+        if name.startswith("plotly"):
+            raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
+        return load(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ModuleNotFoundError) as raised:
+        demo.run(tmp_path / "a", seed=0)
+    assert raised.value.name == "plotly"
+    assert not (tmp_path / "a").exists()
+
+
+def test_run_prints_the_tables_and_the_place(tmp_path, monkeypatch, capsys, taken):
+    monkeypatch.setattr(tour, "take", lambda *_, **__: taken[0])
+    demo.run(tmp_path / "out", seed=0)
+    said = capsys.readouterr()
+    assert "experts that repel" in said.out and "latent features" in said.out
+    assert str(tmp_path / "out" / "index.html") in said.out.replace("\n", "")
+    assert "fitting latent features" in said.err
