@@ -18,7 +18,7 @@ def steps(text):
         if language == "python":
             yield "python", block, []
         elif language == "console":
-            command = None
+            command, lines = None, []
             for line in [*block.splitlines(), "$ "]:
                 if line.startswith("$ "):
                     if command is not None:
