@@ -8,7 +8,7 @@ from scipy.stats import beta as beta_law
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from wideangle.paper import infinite_svm as svm
+from wideangle.paper import infinite_svm_updates as svm
 from wideangle.paper.infinite_svm import InfiniteSVM
 
 
