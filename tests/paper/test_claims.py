@@ -83,9 +83,9 @@ def test_claims_about_classifiers_read_the_right_rows(store):
     assert gain.effect.mean == pytest.approx(5.0)
     assert (gain.side, round(gain.printed, 2)) == ("for", 3.85)
     assert lines["adult9: BMEM-PR less MEM-MAR, K = 5, 30"].side == "against"
-    assert lines["adult9: less random forest"].effect.mean == pytest.approx(-5.0)
-    assert lines["adult9: less random forest"].side == "against"
-    faster = lines["adult9: BMEM-MABN-I over BMEM-PR"]
+    assert lines["adult9: K = 30 less random forest"].effect.mean == pytest.approx(-5.0)
+    assert lines["adult9: K = 30 less random forest"].side == "against"
+    faster = lines["adult9: BMEM-MABN-I over BMEM-PR, K = 30"]
     assert (faster.effect.mean, faster.side) == (4.0, "for")
     few = lines["adult9: BMEM-MABN-I, K = 5, less BMEM-G, K = 30 (paper +2.2)"]
     assert few.effect.mean == pytest.approx(5.0)

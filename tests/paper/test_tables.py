@@ -208,12 +208,15 @@ def test_a_table_refers_to_the_records_it_shows(store):
     store("adult9", "RF", losses())
     store("adult9", "BMEM-PR", losses(), 30)
     store("adult9", "BMEM-PR", losses(), 5)  # table 4 has K = 30 alone
+    store("building", "BMEM-PR", losses(), 20)  # but where K = 30 was not run
     write_table(4, store.folder)
     table = json.loads((store.folder / "table-04" / "table.json").read_text(encoding="utf-8"))
     assert table["records"] == [
         "cells/classifiers/adult9/BMEM-PR.K30.seed0.json",
         "cells/classifiers/adult9/RF.seed0.json",
+        "cells/classifiers/building/BMEM-PR.K20.seed0.json",
     ]
+    assert "80.00 (K=20) [84.9]" in json.dumps(table)
     assert table["title"] == "Against other classifiers"
     assert (store.folder / "table-04" / "table.md").is_file()
 

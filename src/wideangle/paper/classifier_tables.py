@@ -14,6 +14,7 @@ from wideangle.paper.compare import (
     Key,
     by_key,
     gain_of_fits,
+    largest,
     log_loss,
     mean_metric,
     mean_of,
@@ -25,7 +26,7 @@ from wideangle.paper.methods import GRIDS, ROWS, UNREPULSED
 from wideangle.paper.metrics import BINS
 from wideangle.paper.printed import NINE
 from wideangle.paper.records import Record
-from wideangle.paper.suites import BAYESIAN_30, PRIORS, REFERENCE, TWO
+from wideangle.paper.suites import BAYESIAN_30, EXPERTS, PRIORS, REFERENCE, TWO
 
 FORMS = {"accuracy": ".2f", "log_loss": ".4f", "calibration_error": ".4f"}
 TITLES = {
@@ -123,7 +124,7 @@ def against_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
             found = _of(cells, name, method)
             beside = printed.AGAINST.get(method, ())
             number = f" [{beside[place]}]" if beside and name in TWO else ""
-            line.append((entry(found, "accuracy") if found else "") + number)
+            line.append((entry(found, "accuracy") if found else "") + _size(found) + number)
             for metric in ("log_loss", "calibration_error"):
                 line.append(f"{mean_metric(found, metric)[0]:.4f}" if found else "")
         rows.append(tuple(line))
@@ -144,7 +145,7 @@ def time_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
             if found:
                 fit = mean_of([r.data["seconds"]["fit"] for r in found])[0]
                 devices = ", ".join(sorted({str(r.data["device"]) for r in found}))
-                shown = f"{fit:.0f} s ({devices})"
+                shown = f"{fit:.0f} s ({devices}){_size(found)}"
             line.append(shown + number)
         rows.append(tuple(line))
     note = (
@@ -245,9 +246,14 @@ def small_data_grid(records: Iterable[Record], data: str, group: str | None) -> 
 
 
 def _of(cells: dict[Key, list[Record]], data: str, method: str) -> list[Record]:
-    """A baseline, or a mixture at its largest K (30 but for quick runs)."""
-    sizes = [k for name, row, k in cells if (name, row) == (data, method)]
-    return cells[data, method, max(sizes)] if sizes else []
+    """A baseline, or a mixture at its largest K."""
+    return cells.get((data, method, largest(cells, data, method)), [])
+
+
+def _size(found: Sequence[Record]) -> str:
+    """K where it is not that of the paper's table."""
+    k = found[0].cell.n_experts if found else 0
+    return f" (K={k})" if k not in (0, EXPERTS[-1]) else ""
 
 
 def _methods(cells: dict[Key, list[Record]], data: str) -> list[str]:

@@ -8,7 +8,7 @@ the interval is Student's over seeds, and with one seed there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +54,11 @@ def by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
         key = (cell.data.partition(".")[0], cell.method, cell.n_experts)
         found.setdefault(key, []).append(record)
     return found
+
+
+def largest(cells: Mapping[Key, Sequence[Record]], data: str, method: str) -> int:
+    """The largest K of a row on a data set: 30 where all was run; 0 where nothing was."""
+    return max((k for name, row, k in cells if (name, row) == (data, method)), default=0)
 
 
 def mean_of(values: Sequence[float]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from wideangle.paper import classifier_tables as classes
 from wideangle.paper import feature_tables as features
 from wideangle.paper import printed
 from wideangle.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA
+from wideangle.paper.compare import by_key, largest
 from wideangle.paper.grid import Grid
 from wideangle.paper.records import Record, read_all, write_json
 from wideangle.paper.suites import TABLES
@@ -93,13 +94,20 @@ def table_records(
     wanted = [name for name in table.choice.data if not among or name in among]
     wanted += [table.made] if table.made in among and table.made not in wanted else []
     methods, sizes = table.choice.methods, table.choice.experts
-    found = []
-    for record in read_all(folder / CELLS, table.suite):
-        cell = record.cell
-        right_size = not sizes or cell.n_experts in (0, *sizes) or table.made in among
-        if cell.data.partition(".")[0] in wanted and right_size:
-            if not methods or cell.method in methods:
-                found.append(record)
+    found = [
+        record
+        for record in read_all(folder / CELLS, table.suite)
+        if record.cell.data.partition(".")[0] in wanted
+        and (not methods or record.cell.method in methods)
+    ]
+    if sizes:  # where the K of the table was not run, the largest stands for it
+        cells = by_key(found)
+        kept = {
+            (name, method, k)
+            for name, method, k in cells
+            if k in sizes or (k == largest(cells, name, method) and k < min(sizes))
+        }
+        found = [record for key in sorted(kept) for record in cells[key]]
     return found, wanted
 
 
