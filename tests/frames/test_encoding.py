@@ -182,6 +182,11 @@ def test_values_that_are_missing_for_the_first_time_are_said():
     assert len(found.notes) == 2 and "40" in found.notes[0]
 
 
+def test_what_is_filled_in_is_scaled_too():
+    encoding = Encoding((Number("age", fill=40.0, flagged=True, scale=4.0),))
+    np.testing.assert_array_equal(encode(table(age=[8, np.nan]), encoding).X, [[2, 0], [10, 1]])
+
+
 def test_order_and_extra_columns_do_not_matter():
     X = encode(table(z=[0], job=["cook"], age=["7"]), JOBS).X
     np.testing.assert_array_equal(X, [[7, 0, 1]])

@@ -1,12 +1,21 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.stats import sem
 from sklearn.metrics import brier_score_loss, log_loss
 
 from wideangle.runs.sample import Sample, load_sample, save_sample
-from wideangle.runs.scores import calibration_bins, sampled_rows, score_experts
+from wideangle.runs.scores import (
+    calibration_bins,
+    sampled_rows,
+    score_experts,
+    score_features,
+    standard_error,
+)
 from wideangle.runs.split import split_rows
-from wideangle.runs.train import as_finite
+from wideangle.runs.train import as_finite, mean_row
 from wideangle.storage import StorageError
 
 
@@ -22,6 +31,59 @@ def test_scores_agree_with_scikit_learn():
     each = [brier_score_loss(y == c, proba[:, c]) for c in range(3)]
     assert found["brier"] == pytest.approx(sum(each))
     assert sum(one["n"] for one in found["calibration"]) == 200
+
+
+def test_standard_errors():
+    values = np.array([1.0, 2.0, 4.0])
+    assert standard_error(values) == pytest.approx(sem(values))
+    assert standard_error(values[:1]) is None
+
+
+class Halves:
+    """A model of nothing: every entry is predicted by half of itself."""
+
+    def reconstruct(self, X):
+        return dense(X) / 2
+
+    def score_samples(self, X):
+        return np.nansum(dense(X), axis=1)
+
+    def score_entries(self, X, mask):
+        return SimpleNamespace(mean=dense(X)[mask] / 2, log_density=np.full(mask.sum(), -3.0))
+
+
+def dense(X):
+    return X.toarray() if sp.issparse(X) else X
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array])
+def test_scores_of_features_by_hand(make):
+    rng = np.random.default_rng(0)
+    plain = rng.normal(size=(200, 30))
+    if make is np.array:
+        plain[rng.random(plain.shape) < 0.2] = np.nan
+    found = score_features(Halves(), make(plain), np.full(30, 0.1), seed=0)
+    rms = np.sqrt(np.nanmean(plain**2))
+    assert found["reconstruction_error"] == pytest.approx(rms / 2)
+    of_mean = np.sqrt(np.nanmean((plain - 0.1) ** 2))
+    assert found["reconstruction_error_of_mean"] == pytest.approx(of_mean)
+    sums = np.nansum(plain, axis=1)
+    assert found["log_likelihood"] == pytest.approx(sums.mean())
+    assert found["log_likelihood_error"] == pytest.approx(sem(sums))
+    n_seen = np.sum(~np.isnan(plain))
+    assert abs(found["n_hidden"] / n_seen - 0.1) < 4 * np.sqrt(0.09 / n_seen)
+    assert found["hidden_error"] == pytest.approx(rms / 2, rel=0.15)
+    assert found["hidden_error_of_mean"] == pytest.approx(of_mean, rel=0.15)
+    assert found["hidden_log_density"] == -3.0
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array])
+def test_the_mean_row_leaves_out_what_is_missing(make):
+    rows = make([[1.0, 0.0], [2.0, 4.0]])
+    np.testing.assert_allclose(mean_row(rows), [1.5, 2.0])
+    if make is np.array:
+        rows[0, 0] = np.nan
+        np.testing.assert_allclose(mean_row(rows), [2.0, 2.0])
 
 
 def test_calibration_by_hand():
@@ -46,6 +108,7 @@ def test_a_share_of_every_class_is_held_out():
 
 
 def test_small_classes_are_held_out_at_random_and_never_whole():
+    assert all(len(split_rows(1, 0.9, seed, np.zeros(1, int)).test) == 0 for seed in range(20))
     sizes = [len(split_rows(2, 0.5, seed, np.array([0, 0])).test) for seed in range(50)]
     assert sizes == [1] * 50
     three = [len(split_rows(3, 0.5, seed, np.zeros(3, int)).test) for seed in range(400)]
@@ -72,7 +135,6 @@ def test_samples_on_disk(tmp_path, make):
     sample = Sample(X, np.array([4, 9]), np.array([1, 0]), {"proba": np.eye(2)})
     save_sample(sample, tmp_path / "s")
     again = load_sample(tmp_path / "s")
-    dense = (lambda m: m.toarray()) if sp.issparse(X) else (lambda m: m)
     np.testing.assert_array_equal(dense(again.X), dense(X))
     assert sp.issparse(again.X) == sp.issparse(X)
     assert again.y.tolist() == [1, 0] and again.rows.tolist() == [4, 9]

@@ -211,7 +211,7 @@ def _score(job: Job, model: Any, rows: Rows) -> tuple[dict[str, Any], Any]:
     if y is None:
         sample = look_at_features(model, X[kept], numbers[kept] + 1)
         if held:
-            metrics |= score_features(model, X, _mean_row(rows.X), job.seed)
+            metrics |= score_features(model, X, mean_row(rows.X), job.seed)
         return metrics, sample
     assert rows.y is not None
     shares = np.bincount(rows.y, minlength=len(rows.frame.classes)) / len(rows.y)
@@ -221,7 +221,8 @@ def _score(job: Job, model: Any, rows: Rows) -> tuple[dict[str, Any], Any]:
     return metrics, look_at_experts(model, X[kept], numbers[kept] + 1, y[kept])
 
 
-def _mean_row(X: Any) -> np.ndarray:
+def mean_row(X: Any) -> np.ndarray:
+    """Mean of each column over the values there are."""
     if sp.issparse(X):
         return np.asarray(X.mean(axis=0)).ravel()
     seen = ~np.isnan(X)
