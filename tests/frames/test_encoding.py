@@ -187,6 +187,16 @@ def test_what_is_filled_in_is_scaled_too():
     np.testing.assert_array_equal(encode(table(age=[8, np.nan]), encoding).X, [[2, 0], [10, 1]])
 
 
+def test_dates_are_not_numbers():
+    dated = Encoding((Number("d", 0.0, date=True),))
+    days = table(d=pd.to_datetime(["1970-01-03", None], utc=True))
+    np.testing.assert_array_equal(encode(days, dated).X, [[2], [0]])
+    assert "trained on dates there" in refused(lambda: encode(table(d=[20200101]), dated))
+    assert "trained on dates there" in refused(lambda: encode(table(d=["soon"]), dated))
+    numbers = Encoding((Number("d", 0.0),))
+    assert "trained on numbers there" in refused(lambda: encode(days, numbers))
+
+
 def test_order_and_extra_columns_do_not_matter():
     X = encode(table(z=[0], job=["cook"], age=["7"]), JOBS).X
     np.testing.assert_array_equal(X, [[7, 0, 1]])

@@ -58,6 +58,18 @@ def test_a_comma_in_numbers_between_semicolons(file):
     assert frame["a"].tolist() == [1.5, -2.25]
 
 
+def test_dates_are_read_where_a_column_has_no_other_words(file):
+    lines = [
+        "a,b,c,d",
+        "2024-05-31,2024-05-31,2024-06-31,2024-05-31T10:00",
+        ",x,2024-06-30,2024-05-31 10:01Z",
+    ]
+    frame = read_table(file("a.csv", "\n".join(lines))).frame
+    assert [frame[name].dtype.kind == "M" for name in "abcd"] == [True, False, False, True]
+    assert frame["a"].isna().tolist() == [False, True]
+    assert frame["d"].diff()[1] == pd.Timedelta(minutes=1)
+
+
 def test_an_unnamed_first_column_is_left_out(file):
     table = read_table(file("a.csv", ",a\n0,1\n1,2\n"))
     assert table.names == ("a",) and "no name" in table.notes[0]

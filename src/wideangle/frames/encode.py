@@ -106,11 +106,14 @@ def _numbers(table: Table, source: Number, encoding: Encoding, notes: list[str])
     values = as_numbers(column)
     gone = np.isnan(values)
     wrong = gone & ~is_missing(column)
+    if source.date != (content_of(column) == "date"):
+        wrong = ~is_missing(column)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise TableError(
             f"{table.source}: column {source.name!r} holds {str(column.iloc[row])!r} in row "
-            f"{int(column.index[row]) + 1}, and the model was trained on numbers there."
+            f"{int(column.index[row]) + 1}, and the model was trained on "
+            f"{'dates' if source.date else 'numbers'} there."
         )
     if source.fill is None:
         return values[:, None] / source.scale

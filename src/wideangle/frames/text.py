@@ -25,6 +25,7 @@ MISSING_WORDS = (
 """Cells that hold no value: those of pandas, and the question mark of the older public files."""
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+")
 
 
@@ -88,7 +89,23 @@ def read_text(path: Path, reading: Reading) -> Table:
         raise TableError(f"{path} has names of columns and no rows.")
     if names[0] == "":
         frame = frame.iloc[:, 1:]
-    return Table(path, frame, reading=reading, notes=notes)
+    return Table(path, _with_dates(frame), reading=reading, notes=notes)
+
+
+def _with_dates(frame: Any) -> Any:
+    """The table with words such as 2024-05-31 read as dates, where a column has no others."""
+    import pandas as pd
+
+    for name in frame.columns:
+        column = frame[name]
+        present = column.dropna()
+        if len(present) == 0 or not _DATE.fullmatch(str(present.iloc[0])):
+            continue
+        if all(_DATE.fullmatch(word) for word in present):
+            dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
+            if not dates.isna()[present.index].any():  # the 31st of June is a word
+                frame = frame.assign(**{name: dates})
+    return frame
 
 
 def _parse(text: str, path: Path) -> tuple[str, list[list[str]]]:
