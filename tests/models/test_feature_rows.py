@@ -1,10 +1,12 @@
 """The sums of the feature model, dense and sparse, against plain NumPy."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy import sparse
 
-from wideangle.models import feature_rows
+from wideangle.models import feature_rows, row_parallel
 from wideangle.models.feature_rows import FeatureRows
 
 N, D, K = 37, 11, 5
@@ -104,3 +106,24 @@ def test_wrong_shapes_are_refused():
         FeatureRows(sparse.csr_matrix(matrix()), np.ones(D + 1))
     with pytest.raises(ValueError, match="must form a matrix"):
         FeatureRows(np.ones(4))
+
+
+def test_sums_do_not_depend_on_the_number_of_threads(monkeypatch):
+    rng = np.random.default_rng(5)
+    matrix = sparse.random(400, 30, 0.3, format="csr", rng=rng, dtype=np.float32)
+    used = (rng.random((400, 7)) < 0.4).astype(np.uint8)
+    monkeypatch.setattr(feature_rows, "THREADED_WORK", 0)
+    found = []
+    for n_threads in (1, 2, 3):
+        monkeypatch.setattr(row_parallel, "n_threads", lambda n=n_threads: n)
+        found.append(FeatureRows(matrix).cross(used))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    np.testing.assert_allclose(found[0], used.T @ matrix.toarray(), rtol=1e-5)
+
+
+def test_a_worker_has_its_share_of_the_threads():
+    n_all = row_parallel.n_threads()
+    with ThreadPoolExecutor(1, initializer=row_parallel.share_threads, initargs=(n_all,)) as pool:
+        assert pool.submit(row_parallel.n_threads).result() == 1
+    assert row_parallel.n_threads() == n_all

@@ -81,7 +81,7 @@ class Plan(NamedTuple):
 
 def room_for(n_features: int) -> int:
     """Smallest size of the arrays that leaves space for some more features."""
-    wanted = n_features + max(32, n_features // 6)
+    wanted = n_features + max(80, n_features // 6)
     for room in ROOMS:
         if room >= wanted:
             return room

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from wideangle.estimators.lfm_chain import Chain, Plan, begin_chain, freeze, run_chain
 from wideangle.estimators.lfm_design import Design
@@ -24,6 +25,7 @@ from wideangle.infer.progress import Progress
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.imputed_rows import ImputedRows
 from wideangle.models.latent_features import Hyper
+from wideangle.models.row_parallel import share_threads
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.types import Key
 
@@ -83,7 +85,10 @@ def fit(
     job = _Job(keys, rows, files, [file.load() for file in files], design, values, how)
     n_sweeps, n_warmup = how.plan.n_sweeps, how.plan.n_warmup
     with (
-        ThreadPoolExecutor(how.n_jobs) as pool,
+        # Workers share the cores, each with one thread in its matrix products: threads of a
+        # product that wait for their turn would take the time of the other chains.
+        threadpool_limits(1, "blas"),
+        ThreadPoolExecutor(how.n_jobs, initializer=share_threads, initargs=(how.n_jobs,)) as pool,
         Progress(how.n_chains * n_sweeps, how.n_chains * n_warmup, how.progress) as bar,
         _stopping(job.stop),
     ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +11,14 @@ import numpy as np
 from scipy import sparse
 
 from wideangle.models.device_rows import DenseRows, SparseRows, on_device
+from wideangle.models.row_parallel import in_ranges
 
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
 THREADED_WORK = 2_000_000
 """Multiplications below which a second thread costs more than it saves."""
+N_RANGES = 8
+"""Ranges of rows that are summed apart above that."""
 
 
 class FeatureRows:
@@ -160,16 +162,13 @@ class FeatureRows:
     def _in_threads(self, work: int, kernel: Callable[[int, int], Any]) -> list[Any]:
         """Results of ``kernel(first, last)`` over ranges of rows with equal numbers of entries.
 
-        Plain threads, not Numba's: kernels release the GIL, several fits may call at once, and
-        Numba's own pools forbid either that or a later fork.
+        The ranges do not depend on the number of threads, so neither do sums over them.
         """
-        n_threads = numba.config.NUMBA_NUM_THREADS if work > THREADED_WORK else 1  # pyright: ignore[reportAttributeAccessIssue]
-        entries = np.linspace(0, self._rows.nnz, n_threads + 1)[1:-1]
-        cuts = [0, *np.searchsorted(self._rows.indptr, entries).tolist(), self.n_rows]
-        if n_threads == 1:
-            return [kernel(0, self.n_rows)]
-        with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(kernel, cuts[:-1], cuts[1:]))
+        n_ranges = N_RANGES if work > THREADED_WORK else 1
+        entries = np.linspace(0, self._rows.nnz, n_ranges + 1)[1:-1]
+        return in_ranges(
+            kernel, [0, *np.searchsorted(self._rows.indptr, entries).tolist(), self.n_rows]
+        )
 
 
 @numba.njit(cache=True, nogil=True)
