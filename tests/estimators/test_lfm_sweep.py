@@ -75,7 +75,8 @@ def test_sweeps_leave_the_joint_law_alone_for_weak_and_strong_repulsion(kappa):
 def test_sweeps_leave_the_power_law_model_alone(design):
     verdict = geweke(design, pitman_yor, n=4000, room=128, seed=2)
     assert verdict.worst < LIMIT, verdict.z
-    assert verdict.n_overflow <= 3
+    # The number of features has a heavy tail; those few are left out, and may move no mean by more.
+    assert verdict.n_overflow <= 8
 
 
 @pytest.mark.slow
