@@ -110,3 +110,10 @@ def test_sentences_become_warnings():
     with pytest.warns(ConvergenceWarning, match="diverged"):
         warn(["1 trajectory diverged"])
     assert issubclass(diagnostics.ConvergenceWarning, UserWarning)
+
+
+def test_chains_stuck_at_different_values_have_infinite_rhat():
+    stuck = np.repeat([[3.0], [4.0], [4.0], [3.0]], 50, axis=1)
+    assert diagnostics.rhat(stuck) == np.inf
+    stuck[0, 7] = 4.0
+    assert np.isfinite(diagnostics.rhat(stuck))

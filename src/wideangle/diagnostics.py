@@ -202,6 +202,8 @@ def _rhat(draws: np.ndarray) -> float:
     from numpyro.diagnostics import gelman_rubin
 
     split = _split(draws)
+    if not np.ptp(split, axis=1).any() and np.ptp(split):
+        return np.inf  # stuck at different values: the ratio would be one of rounding errors
     folded = np.abs(split - np.median(split))
     return max(float(gelman_rubin(_normal_scores(part))) for part in (split, folded))
 
