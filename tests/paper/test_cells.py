@@ -8,7 +8,7 @@ from wideangle import datasets
 from wideangle.paper import made, records, suites, task, tuning
 from wideangle.paper.baselines import BASELINES
 from wideangle.paper.cells import Cell, Effort, from_json
-from wideangle.paper.efforts import FULL, QUICK, USUAL, effort_of, identity, kind_of
+from wideangle.paper.efforts import FULL, QUICK, USUAL, USUAL_TEXT, effort_of, identity, kind_of
 from wideangle.paper.feature_methods import FEATURE_ROWS, LABELLED, UNLABELLED
 from wideangle.paper.methods import GRIDS, ROWS, UNREPULSED, estimator
 from wideangle.paper.suites import TABLES, Choice, cells_of, numbers_of
@@ -105,6 +105,8 @@ def test_only_what_a_method_feels_is_part_of_its_identity():
     assert kind_of(Cell("small-data", "x", "vmf", settings={"inference": "mcmc"})) == "mcmc"
     assert effort_of("features", "usual", {"n_draws": 3}) == USUAL["features"]._replace(n_draws=3)
     assert effort_of("features", "full") == FULL["features"]
+    assert effort_of("features", "usual", data="reuters") == USUAL_TEXT
+    assert effort_of("features", "full", data="reuters") == FULL["features"]
 
 
 def test_the_study_pairs_its_arms():

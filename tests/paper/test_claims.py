@@ -27,6 +27,7 @@ def claim(*effects, **more):
         ((GAIN, LOSS), OPEN),
         ((LOSS, UNCLEAR), FAILS),
         ((LOSS, UNCLEAR, UNCLEAR), OPEN),
+        ((LOSS, LOSS, GAIN), FAILS),
         ((SINGLE,), OPEN),
         ((), OPEN),
         ((GAIN, None), HOLDS),

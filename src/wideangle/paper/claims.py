@@ -1,9 +1,9 @@
 """The paper's claims, each weighed by comparisons of records.
 
 A comparison is an :class:`~wideangle.paper.compare.Effect` with a threshold that says when it
-speaks for its claim. A claim holds if every comparison speaks for it; it does not hold if none does
-and at least half speak against it; else, and where less than half was run, it is undecided, and the
-page says why.
+speaks for its claim. A claim holds if every comparison speaks for it; it does not hold if at least
+half speak against it, and more than for it; else, and where less than half was run, it is
+undecided, and the page says why.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Claim(NamedTuple):
             return OPEN
         if sides.count("for") == n:
             return HOLDS
-        if sides.count("for") == 0 and 2 * sides.count("against") >= n:
+        against = sides.count("against")
+        if 2 * against >= n and against > sides.count("for"):
             return FAILS
         return OPEN
 

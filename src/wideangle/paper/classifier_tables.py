@@ -99,19 +99,22 @@ def nine_grid(records: Iterable[Record]) -> Grid:
         if name == "rcv1_subsets"
     }
     rows: list[tuple[str, ...]] = [
-        ("documents in the paper", "", *map(str, printed.NINE_SIZES)),
+        ("documents in the paper", "", "", *map(str, printed.NINE_SIZES)),
         *(
-            (f"{method} in the paper", "", *map(str, row))
+            (f"{method} in the paper", "", "", *map(str, row))
             for method, row in printed.NINE_ACCURACY.items()
         ),
     ]
     if cells:
-        some = next(iter(cells.values()))
-        rows.append(("test documents here", "", *(str(pooled_group(some, [c])[1]) for c in NINE)))
+        some = max(cells.values(), key=len)
+        counts = [str(pooled_group(some, [code])[1]) for code in NINE]
+        rows.append(("test documents here", "", str(len(some)), *counts))
     for (method, k), found in cells.items():
         shown = [f"{pooled_group(found, [code])[0]:.1f}" for code in NINE]
-        rows.append((" ".join([method, *trouble(found)]), str(k or ""), *shown))
-    return Grid("Accuracy on the nine subcategories, %", ("method", "K", *NINE), rows)
+        label = " ".join([method, *trouble(found)])
+        rows.append((label, str(k or ""), str(len(found)), *shown))
+    columns = ("method", "K", "samples", *NINE)
+    return Grid("Accuracy on the nine subcategories, %", columns, rows)
 
 
 def against_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:

@@ -18,6 +18,9 @@ USUAL = {
     # A sweep is dear, and chains begin from features found by a search.
     FEATURES: Effort(150, 150, 2),
 }
+TEXT = ("reuters", "tdt", "news20")
+USUAL_TEXT = Effort(20, 20, 2)
+"""Text has 5000 columns and hundreds of features: a sweep takes seconds without an accelerator."""
 FULL = {
     CLASSIFIERS: Effort(mixture_folds=5),
     SMALL_DATA: Effort(1000, 1000),
@@ -40,10 +43,13 @@ _FELT = {
 }
 
 
-def effort_of(suite: str, level: str, changes: Mapping[str, Any] | None = None) -> Effort:
-    """The effort of a suite, with what the user changed."""
+def effort_of(
+    suite: str, level: str, changes: Mapping[str, Any] | None = None, data: str = ""
+) -> Effort:
+    """The effort of a suite (on a data set), with what the user changed."""
     check_choice("level", level, LEVELS)
-    base = QUICK if level == "quick" else (FULL if level == "full" else USUAL)[suite]
+    usual = {**USUAL, FEATURES: USUAL_TEXT} if data in TEXT else USUAL
+    base = QUICK if level == "quick" else (FULL if level == "full" else usual)[suite]
     return base._replace(**dict(changes or {}))
 
 

@@ -35,7 +35,8 @@ def feature_claims(records: Sequence[Record]) -> list[Claim]:
             "Table 8",
             tuple(_likelihood(found)),
             "Nats per row with the assignments summed out. The printed likelihood is of unknown "
-            "units, so only its sign is compared.",
+            "units, so only its sign is compared. IMA-LFM differs from IBP-LFM by angles and by "
+            "the law of lengths: which of them it is, is told below.",
         ),
         Claim(
             "IMA-LFM gives better clusters",

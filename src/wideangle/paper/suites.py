@@ -126,9 +126,18 @@ def latent_feature_cells(choice: Choice) -> list[Cell]:
     for method in choice.methods:
         check_choice("method", method, known)
     methods = tuple(one for one in choice.methods or FEATURE_ROWS if one in FEATURE_ROWS)
-    effort = effort_of(FEATURES, choice.level, choice.changes)
-    data = choice.data or (*UNLABELLED, *LABELLED)
-    return feature_cells(data, methods, _seeds(choice), effort) if methods else []
+    cells = [
+        cell
+        for name in (choice.data or (*UNLABELLED, *LABELLED)) * bool(methods)
+        for cell in feature_cells(
+            (name,),
+            methods,
+            _seeds(choice),
+            effort_of(FEATURES, choice.level, choice.changes, name),
+        )
+    ]
+    # Rows side by side before the next seed.
+    return sorted(cells, key=lambda cell: (cell.seed, methods.index(cell.method)))
 
 
 SUITES: dict[str, Callable[[Choice], list[Cell]]] = {
