@@ -26,6 +26,11 @@ RHAT_LIMIT = 1.01
 """R-hat above this is reported (the limit of Stan and PyMC)."""
 ESS_PER_CHAIN = 100
 """Bulk or tail ESS below this times the number of chains is reported."""
+STUCK = 1000.0
+"""R-hat of chains that stand still at different values, where the ratio is one of rounding errors.
+
+Not infinite: what is not finite is left out of tables and files as unknown, and this is known bad.
+"""
 MIN_DRAWS = 4
 """Fewer draws per chain cannot be split and have no diagnostics (NaN)."""
 QUANTILES = (0.05, 0.5, 0.95)
@@ -203,7 +208,7 @@ def _rhat(draws: np.ndarray) -> float:
 
     split = _split(draws)
     if not np.ptp(split, axis=1).any() and np.ptp(split):
-        return np.inf  # stuck at different values: the ratio would be one of rounding errors
+        return STUCK
     folded = np.abs(split - np.median(split))
     return max(float(gelman_rubin(_normal_scores(part))) for part in (split, folded))
 
