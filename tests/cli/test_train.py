@@ -8,6 +8,7 @@ import pytest
 import fitted_runs
 from wideangle.runs import train
 from wideangle.runs.folder import read_run
+from wideangle.storage import StorageError
 
 QUICK = ("--inference", "map", "--starts", "1", "--passes", "5", "--experts", "2")
 
@@ -218,6 +219,35 @@ def test_a_full_disk(fails, people, tmp_path, monkeypatch, n_good):
     sentence = fails("train", "moe", data, "-t", "ill", "-o", tmp_path / "run")
     assert "No space left on device" in sentence
     assert os.listdir(tmp_path) == ["people.csv"]
+
+
+def test_a_finished_run_is_not_thrown_away(fails, people, tmp_path, monkeypatch):
+    monkeypatch.setattr("wideangle.runs.train.train", lambda *_: shared)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    shared, rename = read_run(fitted_runs.experts()), os.rename
+
+    def refuse(source, target):
+        if str(target) == str(tmp_path / "run"):
+            raise OSError(28, os.strerror(28))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    sentence = fails("train", "moe", people(), "-t", "ill", "-o", tmp_path / "run")
+    assert sentence.startswith(f"cannot write {tmp_path / 'run'}: No space left on device;")
+    place = sentence.partition("The run, which is complete, is in ")[2].removesuffix(" instead.")
+    assert read_run(place).metrics == shared.metrics
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "people.csv"]
+
+
+def test_a_checkpoint_that_fails_says_what_is_left(fails, people, tmp_path, stand_in):
+    def fail(checkpoint):
+        save_something(checkpoint)
+        raise StorageError("cannot write a state: No space left on device.")
+
+    stand_in(fail)
+    sentence = fails("train", "moe", people(), "-t", "ill", "-o", tmp_path / "run")
+    assert sentence.endswith(f"What was saved before is in {tmp_path / 'run'}.partial.")
 
 
 def test_options_reach_the_model(command, tmp_path, monkeypatch):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from wideangle.cli import fitting
 from wideangle.cli import options as opt
-from wideangle.cli import printing
 
 train = typer.Typer(
     name="train",
@@ -163,8 +161,8 @@ def moe(
         "n_starts": starts,
     }
     plan = Plan(True, False, tuple(ignore or ()), tuple(category or ()), max_categories, sparse)
-    job = _job("moe", data, target, plan, chosen, header, missing, held_out, seed)
-    _run(job, output, resume=resume, force=force, as_json=as_json, quiet=quiet)
+    job = fitting.make_job("moe", data, target, plan, chosen, header, missing, held_out, seed)
+    fitting.run(job, output, resume=resume, force=force, as_json=as_json, quiet=quiet)
 
 
 @train.command()
@@ -275,104 +273,5 @@ def features(
         max_categories,
         sparse,
     )
-    job = _job("features", data, None, plan, chosen, header, missing, held_out, seed)
-    _run(job, output, resume=resume, force=force, as_json=as_json, quiet=quiet)
-
-
-def _job(
-    kind: Any,
-    data: Path,
-    target: str | None,
-    plan: Any,
-    chosen: dict[str, Any],
-    header: bool,
-    missing: list[str] | None,
-    held_out: float,
-    seed: int,
-) -> Any:
-    from wideangle.frames.encoding import Reading
-    from wideangle.runs.train import Job
-
-    reading = Reading(header, tuple(missing or ()))
-    command = ("wideangle", *sys.argv[1:])
-    return Job(
-        kind, data, target, reading, plan, chosen, held_out=held_out, seed=seed, command=command
-    )
-
-
-def _run(job: Any, output: Path, *, resume: bool, force: bool, as_json: bool, quiet: bool) -> None:
-    """Train, write, show; an interrupted run says what it left and how to go on."""
-    from dataclasses import replace
-
-    from wideangle.runs.folder import check_free, write_run
-    from wideangle.runs.partial import Partial
-    from wideangle.runs.train import Interrupted, train
-
-    check_free(output, force=force)
-    if quiet:
-        job = replace(job, options={**job.options, "progress": False})
-    with Partial(output, job, resume=resume, force=force) as partial:
-        job = replace(job, checkpoint=partial.checkpoint)
-        try:
-            run = train(job, (lambda _: None) if quiet else printing.say)
-            run = write_run(run, output, force=force)
-        except (Interrupted, KeyboardInterrupt) as stopped:
-            _stopped(stopped, partial)
-        partial.done()
-    if not quiet:
-        for sentence in run.metrics["warnings"]:
-            printing.warn(sentence)
-    if as_json:
-        printing.show_json({"run": str(output), "kind": run.kind, "metrics": run.metrics})
-    else:
-        printing.show_table(results(run), f"{output}: {run.kind}")
-        if not quiet:
-            printing.say(f"next: wideangle report {output}, wideangle predict {output} NEW-FILE")
-
-
-def _stopped(stopped: BaseException, partial: Any) -> None:
-    done = str(stopped) or "stopped"
-    if partial.holds_something:
-        hint = f"kept in {partial.folder}; the same command with --resume goes on"
-    else:
-        hint = "there was nothing to keep"
-    typer.echo(f"wideangle: {done}: {hint}.", err=True)
-    raise typer.Exit(130)
-
-
-def results(run: Any) -> list[tuple[str, str]]:
-    """The metrics that matter, in words."""
-    m = run.metrics
-    rows = [("rows", f"{m['n_train']:,} to learn from, {m['n_test']:,} held out")]
-    if "accuracy" in m:
-        rows += [
-            (
-                "accuracy",
-                f"{_plus(m, 'accuracy', '.3f')} (most frequent class: "
-                f"{m['accuracy_of_guess']:.3f})",
-            ),
-            (
-                "log-loss",
-                f"{_plus(m, 'log_loss', '.3f')} (class frequencies: {m['log_loss_of_guess']:.3f})",
-            ),
-            ("calibration error", f"{m['calibration_error']:.3f}"),
-        ]
-    if "log_likelihood" in m:
-        rows.append(("log-likelihood of a row", _plus(m, "log_likelihood", ".2f")))
-        for key, name in (("reconstruction", "reconstruction error"), ("hidden", "hidden entries")):
-            if f"{key}_error" in m:
-                rows.append(
-                    (
-                        name,
-                        f"{m[f'{key}_error']:.3f} (column means: {m[f'{key}_error_of_mean']:.3f})",
-                    )
-                )
-    rows += [(name, value) for name, value in m["facts"]]
-    seconds = m["seconds"]
-    rows.append(("seconds", ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())))
-    return rows
-
-
-def _plus(metrics: dict[str, Any], key: str, form: str) -> str:
-    error = metrics[f"{key}_error"]
-    return f"{metrics[key]:{form}}" + ("" if error is None else f" ± {error:{form}}")
+    job = fitting.make_job("features", data, None, plan, chosen, header, missing, held_out, seed)
+    fitting.run(job, output, resume=resume, force=force, as_json=as_json, quiet=quiet)

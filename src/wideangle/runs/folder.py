@@ -221,9 +221,13 @@ def _new_folder(folder: Path) -> Iterator[Path]:
             if os.path.lexists(old):
                 os.rename(old, folder)
             raise
-    except OSError as error:
+    except (OSError, StorageError) as error:
+        system = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(system, OSError):
+            raise
+        # The folder that was asked for, and not the one beside it that no longer exists.
         raise StorageError(
-            f"cannot write {folder}: {error.strerror or error}; check the path, the permissions "
+            f"cannot write {folder}: {system.strerror or system}; check the path, the permissions "
             "and the free space."
         ) from error
     finally:
