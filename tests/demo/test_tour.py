@@ -3,13 +3,14 @@
 import builtins
 import io
 import re
+from functools import partial
 
-import jax
 import numpy as np
 import pytest
 from rich.console import Console
 
-from wideangle import demo
+import fitted
+from wideangle import LatentFeatureModel, demo
 from wideangle.datasets import block_images, mixture_data
 from wideangle.demo import priors, problems, tour
 from wideangle.runs.folder import read_run
@@ -18,25 +19,31 @@ for name in ("jinja2", "matplotlib", "plotly"):
     pytest.importorskip(name)
 
 
+def take(folder, stages, lengths=None):
+    return tour.take(
+        1,
+        folder,
+        begin=lambda name: stages.append(f"+{name}"),
+        end=lambda name: stages.append(f"-{name}"),
+        lengths=lengths,
+    )
+
+
 @pytest.fixture(scope="module")
 def taken(tmp_path_factory, cases):
-    """A tour of few draws: what came out, the folder, and stages as they began and ended."""
-    folder = tmp_path_factory.mktemp("demo")
-    lengths = problems.Lengths(experts=(20, 10), features=(5, 8))
-    stages = []
-    jax.config.update("jax_disable_most_optimizations", True)
+    """A tour whose fits are the shared ones: what came out, the folder, the stages."""
+    folder, stages = tmp_path_factory.mktemp("demo"), []
+
+    def fit(model, *_):
+        return fitted.features() if isinstance(model, LatentFeatureModel) else fitted.experts()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(problems, "N_TRAIN", 150)
         patch.setattr(problems, "N_IMAGES", 80)
+        patch.setattr(problems, "mixture_data", partial(mixture_data, n_columns=2))
+        patch.setattr(problems, "_fit", fit)
         patch.setattr(priors, "measure", lambda _: cases)
-        found = tour.take(
-            1,
-            folder,
-            begin=lambda name: stages.append(f"+{name}"),
-            end=lambda name: stages.append(f"-{name}"),
-            lengths=lengths,
-        )
-    jax.config.update("jax_disable_most_optimizations", False)
+        found = take(folder, stages)
     return found, folder, stages
 
 
@@ -70,7 +77,7 @@ def test_runs_of_the_demo_can_be_read_again(taken):
 
 def test_lines_of_the_table_are_the_scores_of_the_models(taken):
     found, _, _ = taken
-    data = mixture_data(1, 150 + 1000)
+    data = mixture_data(1, 150 + 1000, n_columns=2)
     run = found.experts.run
     proba = run.model.predict_proba(data.X[150:])
     right = np.mean(np.argmax(proba, axis=1) == data.y[150:])
@@ -80,7 +87,6 @@ def test_lines_of_the_table_are_the_scores_of_the_models(taken):
     assert last.cells[0] == f"{100 * right:.1f} %"
     assert last.cells[1] == f"{loss:.3f}"
     assert last.cells[2] == f"{np.degrees(run.model.invariants_['mean_angle'].mean()):.0f}°"
-    assert run.model.cosine == problems.COSINE
     new = block_images(2, 80)
     gap = found.features.run.model.reconstruct(new.X) - new.signal
     assert found.features.rows[-1].cells[1] == f"{np.sqrt(np.mean(gap**2)):.3f}"
@@ -97,6 +103,18 @@ def test_tables_and_page_show_the_same_cells(taken):
         for cell in (row.name, *row.cells):
             assert cell in out.getvalue()
             assert f"<td>{cell}</td>" in page
+
+
+@pytest.mark.slow
+def test_the_real_tour_finds_the_shapes_and_keeps_experts_apart(tmp_path, cases, monkeypatch):
+    monkeypatch.setattr(priors, "measure", lambda _: cases)
+    found = take(tmp_path, [])
+    assert found.features.rows[-1].cells[0] == "4 of 4"
+    single, plain, repelled = found.experts.rows
+    assert float(single.cells[1]) > float(plain.cells[1]) + 0.05
+    assert float(single.cells[1]) > float(repelled.cells[1]) + 0.05
+    assert int(plain.cells[2][:-1]) < int(repelled.cells[2][:-1])
+    assert found.experts.run.model.cosine == problems.COSINE
 
 
 def test_shapes_are_counted_once_each():

@@ -131,7 +131,7 @@ def _scatter(ax: Any, model: Any, points: Any, owner: Any, labels: Any, direct: 
         member = np.ones(len(points), bool) if label is None else labels == label
         marker = style.MARKERS[number % len(style.MARKERS)]
         ax.scatter(
-            *points[member].T, s=15, marker=marker, c=shades[owner[member]], alpha=0.9,
+            *points[member].T, s=19, marker=marker, c=shades[owner[member]], alpha=0.9,
             edgecolors="white", linewidths=0.5 if direct else 0.3, label=str(label),
         )  # fmt: skip
 
