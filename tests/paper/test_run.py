@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -290,6 +291,26 @@ def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys):
     assert table["records"] == ["cells/features/made_text/IMA-LFM.seed0.json"]
     assert (tmp_path / "out" / table["records"][0]).is_file()
     assert "IMA-LFM" in table["grids"][0]["rows"][0]
+
+
+@pytest.mark.slow
+def test_a_killed_run_keeps_what_was_finished_and_goes_on(tmp_path, monkeypatch, capsys):
+    seeds = [part for seed in range(8) for part in ("--seed", str(seed))]
+    arguments = ["reproduce", "4", "--quick", "--method", "KSVM", *seeds, "-o", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wideangle", *arguments, "--jobs", "2"], stdout=subprocess.DEVNULL
+    )
+    try:
+        while process.poll() is None and not list(tmp_path.rglob("KSVM*.json")):
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    kept = list(read_all(tmp_path / "cells", "classifiers"))  # each can be read
+    assert 1 <= len(kept) < 8
+    assert command(monkeypatch, *arguments) == 0
+    assert f"{len(kept)} cells are there" in capsys.readouterr().out
+    assert len(list(read_all(tmp_path / "cells", "classifiers"))) == 8
 
 
 @pytest.mark.slow

@@ -29,8 +29,8 @@ lengths and independent directions, which is the mutual-angular prior without it
 is the Gaussian prior with variational inference.
 
 A caution. The grids of the polar rows were widened (scale, temperature) after variational rows were
-seen to be poor on Building, on its test rows as well as on the validation part: within a grid test
-rows take no part, in the choice of these grids they did."""
+seen to be poor on Building, on its test rows as well as on the validation part, and so was that of
+the infinite SVM: within a grid test rows take no part, in the choice of these grids they did."""
 
 SMALL = """
 ## Where diversity helps: little data
