@@ -1,6 +1,8 @@
 """Two small runs, one of each kind, made once for all tests and processes of a test run."""
 
+import atexit
 import os
+import shutil
 import tempfile
 import time
 from functools import cache
@@ -24,16 +26,15 @@ def people(n_rows=60, seed=0):
     age = rng.normal(45, 12, n_rows).round(1)
     job = rng.choice(["clerk", "cook", "smith"], n_rows)
     noise = rng.normal(size=n_rows)
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
             "id": [f"p{i:03d}" for i in range(n_rows)],
             "age": np.where(rng.random(n_rows) < 0.1, np.nan, age),
-            "income": (np.exp(rng.normal(10, 0.4, n_rows))).round(),
+            "income": np.exp(rng.normal(10, 0.4, n_rows)).round(),
             "job": np.where(rng.random(n_rows) < 0.1, None, job),
             "ill": np.where((age > 45) ^ (job == "cook") ^ (noise > 1.5), "yes", "no"),
         }
     )
-    return frame
 
 
 @cache
@@ -41,7 +42,9 @@ def folder():
     """A folder for this test run."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None:
-        return Path(tempfile.mkdtemp(prefix="wideangle-runs-"))
+        own = Path(tempfile.mkdtemp(prefix="wideangle-runs-"))
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        return own
     place = Path(tempfile.gettempdir()) / f"wideangle-runs-{run}"
     place.mkdir(exist_ok=True)
     return place
