@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from wideangle.checks import check_choice
 from wideangle.datasets.loaders import RCV1_SAMPLES
@@ -49,13 +49,14 @@ class Choice:
     """Parts of the effort."""
 
 
-class Table:
+class Table(NamedTuple):
     """A table of the paper: what it shows, and the cells it is made of."""
 
-    def __init__(self, title: str, suite: str | None, choice: Choice, made: str) -> None:
-        self.title, self.suite, self.choice = title, suite, choice
-        self.made = made
-        """Generated data that stand in when a quick run has no files."""
+    title: str
+    suite: str | None
+    choice: Choice
+    made: str
+    """Generated data that stand in when a quick run has no files."""
 
 
 BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")

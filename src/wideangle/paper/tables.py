@@ -20,14 +20,28 @@ CELLS = "cells"
 """Folder of the records, below that of the results."""
 
 
-BESIDE: dict[int, tuple[str, features.Number, str, printed.Three]] = {
-    7: ("Root mean square error of hidden entries", features.metric("hidden_rms"), ".4g", {}),
-    8: ("Log density of hidden entries, predicted from the rest of their rows",
-        features.metric("hidden_log_density"), ".4f", {}),
-    11: ("Components: features that matter and that most draws have",
+BY_DATA: dict[int, list[tuple[str, features.Number, str, printed.Three]]] = {
+    7: [
+        ("L2 error", features.metric("l2_error"), ".4g", printed.L2_ERROR),
+        ("Root mean square error of hidden entries", features.metric("hidden_rms"), ".4g", {}),
+    ],
+    8: [
+        ("Log-likelihood of a row, assignments summed out", features.metric("log_likelihood"),
+         ".2f", printed.LIKELIHOOD),
+        ("Log density of hidden entries, predicted from the rest of their rows",
+         features.metric("hidden_log_density"), ".4f", {}),
+    ],
+    9: [("Clustering accuracy, %", features.metric("clustering_accuracy"), ".1f",
+         printed.CLUSTERING)],
+    10: [("NMI, %", features.metric("nmi"), ".1f", printed.NMI)],
+    11: [
+        ("Features per draw", features.diagnostic("n_raw"), ".1f", printed.N_FEATURES),
+        ("Components: features that matter and that most draws have",
          features.diagnostic("n_components"), ".1f", {}),
+    ],
 }  # fmt: skip
-"""Beside the paper's number one that cannot be had by fitting noise or by idle features."""
+"""Title, number, form, and what the paper prints. Beside some of its numbers stands one that
+cannot be had by fitting noise or by idle features."""
 
 
 def statistics_grid() -> Grid:
@@ -56,15 +70,6 @@ def _here(name: str) -> bool:
 def table_grids(number: int, records: Sequence[Record], data: Sequence[str]) -> list[Grid]:
     """One table of the paper from the records of its cells."""
     first = data[0] if data else ""
-    by_data: dict[int, tuple[str, features.Number, str, printed.Three]] = {
-        7: ("L2 error", features.metric("l2_error"), ".4g", printed.L2_ERROR),
-        8: ("Log-likelihood of a row, assignments summed out", features.metric("log_likelihood"),
-            ".2f", printed.LIKELIHOOD),
-        9: ("Clustering accuracy, %", features.metric("clustering_accuracy"), ".1f",
-            printed.CLUSTERING),
-        10: ("NMI, %", features.metric("nmi"), ".1f", printed.NMI),
-        11: ("Features per draw", features.diagnostic("n_raw"), ".1f", printed.N_FEATURES),
-    }  # fmt: skip
     make: dict[int, Callable[[], Grid]] = {
         1: lambda: classes.accuracy_grid(records, first),
         2: lambda: classes.accuracy_grid(records, first),
@@ -77,21 +82,24 @@ def table_grids(number: int, records: Sequence[Record], data: Sequence[str]) -> 
     }
     if number in make:
         return [make[number]()]
-    shown = [by_data[number], *([BESIDE[number]] if number in BESIDE else [])]
     return [
         features.data_grid(records, title, data, number_of, form, table)
-        for title, number_of, form, table in shown
+        for title, number_of, form, table in BY_DATA[number]
     ]
 
 
 def table_records(
     number: int, folder: Path, among: Collection[str] = ()
 ) -> tuple[list[Record], list[str]]:
-    """Records that a table is made of, and its data sets; ``among`` adds generated ones."""
+    """Records that a table is made of, and its data sets.
+
+    Of a run on ``among``, which may be generated rows, a table has the data sets that have records;
+    else all.
+    """
     table = TABLES[number]
     if table.suite is None:
         return [], []
-    wanted = [name for name in table.choice.data if not among or name in among]
+    wanted = list(table.choice.data)
     wanted += [table.made] if table.made in among and table.made not in wanted else []
     methods, sizes = table.choice.methods, table.choice.experts
     found = [
@@ -108,7 +116,8 @@ def table_records(
             if k in sizes or (k == largest(cells, name, method) and k < min(sizes))
         }
         found = [record for key in sorted(kept) for record in cells[key]]
-    return found, wanted
+    there = data_sets(found)
+    return found, [name for name in wanted if not among or name in there]
 
 
 def write_table(number: int, folder: Path, among: Collection[str] = ()) -> list[Grid]:
