@@ -195,9 +195,9 @@ def test_a_click_on_a_picture_chooses(visit):
 
 def test_another_quantity_can_be_looked_at(visit, feature_run):
     here = visit("feature_run").ready()
-    here.locator("#quantity").select_option(label="active features")
+    here.locator("#quantity").select_option(label="scale of the noise")
     drawn = here.evaluate("document.getElementById('plot-trace').data.map(t => t.y)")
-    assert np.allclose(drawn, feature_run.model.trace_.values["n_active"])
+    assert np.allclose(drawn, feature_run.model.trace_.values["noise_scale"], rtol=1e-4)
 
 
 def test_features_are_shown_as_images(visit, feature_run):
