@@ -9,7 +9,7 @@ BIN  := $(VENV)/bin
 .DELETE_ON_ERROR:
 # Two targets at once would run two pips in one environment.
 .NOTPARALLEL:
-.PHONY: help demo test slow lint bench clean
+.PHONY: help demo test slow lint docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ lint: $(VENV)/.with-dev ## style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+docs: $(VENV)/.with-docs ## the documentation, as a site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
 	$(BIN)/wideangle bench $(ARGS)
