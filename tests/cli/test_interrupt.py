@@ -74,14 +74,8 @@ def draws_of(folder):
     return run.model.trace_.values | {"components": run.model.components_}
 
 
-HASHES = pytest.mark.xfail(
-    reason="the order of the leaves of a prior, and so the fingerprint of a checkpoint of experts, "
-    "is that of a set of names in NumPyro and differs between processes"
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [pytest.param("moe", marks=HASHES), "features"])
+@pytest.mark.parametrize("kind", ["moe", "features"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_draws(begin, tmp_path, kind):
     kept = tmp_path / "run.partial" / "checkpoint"
     stopped = begin(kind, "run")

@@ -1,5 +1,8 @@
 """What NumPyro asks of a distribution, for every prior of the package."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -213,3 +216,30 @@ def test_expanding_draws_independent_copies(make):
     draws = np.asarray(make(1.0).expand((2,)).sample(KEY, (2000,)))
     assert not np.allclose(draws[:, 0], draws[:, 1])
     assert z_score_of_two(draws[:, 0], draws[:, 1]) < FOUR
+
+
+LEAVES = """
+import jax
+from wideangle import DeterminantalComponents, MutualAngular, PolarComponents, VonMisesFisher
+priors = [
+    PolarComponents(MutualAngular(2, 3, 2.0, "I", [0.0, 0.6, 0.8]), 3.0, 5.0),
+    DeterminantalComponents(2, 3, 1.5, 0.5),
+    VonMisesFisher([0.0, 0.6, 0.8], 7.0),
+]
+print([float(value) for leaf in jax.tree.leaves(priors) for value in jax.numpy.ravel(leaf)])
+"""
+
+
+def test_leaves_come_in_one_order_in_every_process():
+    """NumPyro's own order is that of a set of names, which hashes decide."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", LEAVES],
+            env={**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "3", "11")
+    }
+    assert len(found) == 1

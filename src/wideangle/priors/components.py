@@ -13,16 +13,17 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax, random
 from jax.scipy.special import digamma, gammaln, polygamma
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import constraints
 
 from wideangle.checks import check_count, check_range, check_shape
+from wideangle.priors.fields import SortedFields
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.priors.support import nonzero_vectors
 from wideangle.sphere.bessel import log_area
 from wideangle.types import Array, Components, Key, as_floating
 
 
-class ComponentPrior(Distribution):
+class ComponentPrior(SortedFields):
     """A distribution over K component vectors in p dimensions: what models ask of a prior."""
 
     @property

@@ -44,6 +44,17 @@ def expected_log_prior(
     Exact for independent components, for the Gaussian prior and at concentration 0. Adding
     :meth:`VmfGammaFactors.entropy_to_uniform` gives minus (an upper bound on) the KL divergence.
 
+    Parameters
+    ----------
+    factors : VmfGammaFactors
+        The law q of the components.
+    prior : PolarComponents or GaussianComponents
+        The law p; mutual-angular directions of kind II or independent ones.
+    bound : {"jensen", "printed"}
+        Bound on log Z: ours, or the paper's, which is one up to 16 dimensions only.
+
+    Notes
+    -----
     Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z (see
     the module); the constants :math:`\log C_p` are kept, so that concentrations can be learned.
     """

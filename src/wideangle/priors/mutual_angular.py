@@ -27,9 +27,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax, random
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import constraints
 
 from wideangle.checks import check_choice, check_count, check_range, check_shape, check_unit
+from wideangle.priors.fields import SortedFields
 from wideangle.priors.support import unit_vectors
 from wideangle.priors.von_mises_fisher import VonMisesFisher
 from wideangle.sphere import vmf
@@ -43,7 +44,7 @@ KINDS = ("I", "II", "independent")
 VANISHING = 1e-12
 
 
-class MutualAngular(Distribution):
+class MutualAngular(SortedFields):
     r"""K unit vectors that push each other apart (paper: MABN type I and II, IMA).
 
     Parameters

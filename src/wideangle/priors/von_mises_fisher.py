@@ -7,16 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from multipledispatch import dispatch
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import constraints
 
 from wideangle.checks import check_count, check_range, check_shape, check_unit
+from wideangle.priors.fields import SortedFields
 from wideangle.priors.support import unit_vector
 from wideangle.sphere import vmf
 from wideangle.sphere.bessel import mean_resultant_slope
 from wideangle.types import Array, Key, as_floating
 
 
-class VonMisesFisher(Distribution):
+class VonMisesFisher(SortedFields):
     r"""Unit vectors around a mean direction: :math:`f(x) = C_p(\kappa)\,e^{\kappa\mu\cdot x}`.
 
     Parameters
