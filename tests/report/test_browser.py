@@ -156,6 +156,10 @@ def test_headers_sort_both_ways_by_mouse_and_by_keyboard(visit):
 
 def test_arrow_keys_and_clicks_choose_a_component(visit, expert_run):
     here = visit("expert_run").ready()
+    shares = expert_run.sample.values["gate"].mean(axis=0)
+    usual = here.locator("#parts input:checked").get_attribute("value")
+    assert usual == str(np.argmax(shares) + 1)
+    here.locator("#parts input").first.check()
     here.locator("#parts input").first.focus()
     here.keyboard.press("ArrowDown")
     assert here.locator("#detail-name").inner_text() == "Expert 2"

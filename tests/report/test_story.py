@@ -2,10 +2,12 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from wideangle.frames.encoding import Category, Encoding, Number
 from wideangle.models.mixture_of_experts import Weights
 from wideangle.report import parts, story, tables
 
@@ -23,7 +25,7 @@ def with_weights(run, gate, experts):
 @pytest.mark.parametrize(
     ("share", "words"),
     [(1.0, "in nearly every row"), (0.51, "in 5 of 10 rows"), (0.125, "in 1 of 8 rows"),
-     (0.0004, "in almost no row"), (0.001, "in 1 of 1,000 rows")],
+     (0.38, "in 4 of 10 rows"), (0.0004, "in almost no row"), (0.001, "in 1 of 1,000 rows")],
 )  # fmt: skip
 def test_rarity_in_words(share, words):
     assert parts.rarity(share) == words
@@ -38,6 +40,15 @@ def test_an_expert_is_described_by_its_gate_and_its_weights(expert_run):
     assert first[0] == "Asked where age is high."
     assert first[1] == "Speaks for yes where income is low."
     assert parts.expert_purpose(run, 2)[0] == "Asked where age is low."
+
+
+def test_words_are_there_or_not_and_numbers_high_or_low():
+    names = ["age", "colour = red", "(intercept)"]
+    words = parts.strongest(np.array([1.0, -2.0, 9.0]), names, frozenset(names[1:2]))
+    assert words == "not colour = red and age is high"
+    frame = Encoding((Number("age", flagged=True), Category("colour", ("red", "blue"))))
+    run = SimpleNamespace(frame=frame)
+    assert parts.indicators(run) == {"age = (missing)", "colour = red", "colour = blue"}
 
 
 def test_accuracy_is_that_of_the_rows_an_expert_leads(expert_run):

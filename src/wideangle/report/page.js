@@ -7,7 +7,8 @@
   let touched = false;  // before the first choice nothing is dimmed
   const PAPER = { "--ink": "#22262b", "--grid": "#e6e9ed", "--card": "#f5f6f8" };
   const PAPER_WIDTH = 680, NARROW = 460;
-  let chosen = data.parts.length ? data.parts[0].number : null;
+  const checked = document.querySelector("#parts input:checked");
+  let chosen = checked ? Number(checked.value) : null;
   const drawn = new Map();  // element -> the figure it shows, before colours
 
   // ---- colours: the middle of a diverging scale is the page itself

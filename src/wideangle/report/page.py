@@ -57,6 +57,7 @@ def render(run: Run) -> str:
         cards=story.cards(run),
         cautions=story.cautions(run),
         parts=components,
+        first=first_shown(components),
         pictures=pictures,
         chains=chains,
         doubtful=tables.doubtful_rows(run),
@@ -67,6 +68,11 @@ def render(run: Run) -> str:
         style=_asset("page.css"),
         data=json_in_page(_for_script(components, pictures, chains)),
     )
+
+
+def first_shown(components: list[parts.Part]) -> parts.Part | None:
+    """The component that most rows use."""
+    return max(components, key=lambda part: part.share, default=None)
 
 
 def _for_script(components: list[parts.Part], pictures: Any, chains: Any) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def rarity(share: float) -> str:
     """How often, in words: ``in 1 of 8 rows``."""
     if share >= 0.95:  # noqa: PLR2004
         return "in nearly every row"
-    if share >= 0.4:  # noqa: PLR2004
+    if share >= 0.3:  # noqa: PLR2004
         return f"in {round(10 * share)} of 10 rows"
     if share < 5e-4:  # noqa: PLR2004
         return "in almost no row"
@@ -137,16 +137,16 @@ def gate_contrast(run: Run) -> np.ndarray:
 
 def expert_purpose(run: Run, k: int) -> list[str]:
     """When an expert is asked, and what it says then."""
-    names = numbers.column_names(run.model, run.columns)
+    names, marks = numbers.column_names(run.model, run.columns), indicators(run)
     classes = run.frame.classes
     gate, weights = gate_contrast(run)[k], np.asarray(run.model.experts_[k], float)
     sentences = []
-    if run.model.n_experts > 1 and (when := strongest(gate, names)):
+    if run.model.n_experts > 1 and (when := strongest(gate, names, marks)):
         sentences.append(f"Asked where {when}.")
     rows = weights if weights.ndim == 2 else weights[None]  # noqa: PLR2004
     labels = classes if weights.ndim == 2 else classes[-1:]  # noqa: PLR2004
     lean = int(np.argmax(np.abs(rows).max(axis=1)))
-    if says := strongest(rows[lean], names):
+    if says := strongest(rows[lean], names, marks):
         sentences.append(f"Speaks for {labels[lean]} where {says}.")
     accuracy = _accuracy(run, k)
     if accuracy is not None:
@@ -173,13 +173,31 @@ def _listed(values: np.ndarray, names: list[str], most: int = 4) -> str:
     return ", ".join(names[i] for i in clear[:most]) + more
 
 
-def strongest(values: np.ndarray, names: list[str], most: int = 3) -> str:
+def indicators(run: Run) -> frozenset[str]:
+    """Columns of zeros and ones that stand for a word or for a gap."""
+    sources = run.frame.sources or ()
+    return frozenset(
+        name
+        for source in sources
+        for name in (source.columns if source.kind == "category" else source.columns[1:])
+    )
+
+
+def strongest(
+    values: np.ndarray, names: list[str], marks: frozenset[str] = frozenset(), most: int = 3
+) -> str:
     """``a is high, b is low`` from weights; the intercept says nothing about a row."""
     known = [i for i, name in enumerate(names) if name != numbers.INTERCEPT]
     order = sorted(known, key=lambda i: -abs(values[i]))
     largest = abs(values[order[0]]) if order else 0.0
     clear = [i for i in order[:most] if abs(values[i]) > CLEAR * largest]
-    words = [f"{names[i]} is {'high' if values[i] > 0 else 'low'}" for i in clear]
+    words = []
+    for i in clear:
+        high = values[i] > 0
+        if names[i] in marks:  # such as ``colour = red``
+            words.append(names[i] if high else f"not {names[i]}")
+        else:
+            words.append(f"{names[i]} is {'high' if high else 'low'}")
     return ", ".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"  # noqa: PLR2004
 
 

@@ -169,16 +169,21 @@ def _about_components(run: Run) -> list[str]:
         )
     idle = [k + 1 for k, share in enumerate(shares_of(run)) if share < UNUSED]
     if run.kind == "moe" and idle:
-        listed = ", ".join(map(str, idle[:8])) + (" and others" if len(idle) > 8 else "")  # noqa: PLR2004
         sentences.append(
-            f"Asked in fewer than 1 % of these rows: expert {listed}. Fewer experts may do as well."
+            f"Asked in fewer than 1 % of these rows: {_listed('expert', idle)}. Fewer experts may "
+            "do as well."
         )
     if run.kind == "features":
         weak = [k + 1 for k, p in enumerate(run.model.presence_) if p < 0.9]  # noqa: PLR2004
         if weak:
-            listed = ", ".join(map(str, weak[:8])) + (" and others" if len(weak) > 8 else "")  # noqa: PLR2004
             sentences.append(
-                f"Missing from more than a tenth of the draws: feature {listed}. The data do not "
-                "settle whether it is there."
+                f"Missing from more than a tenth of the draws: {_listed('feature', weak)}. The "
+                "data do not settle whether there is such a feature."
             )
     return sentences
+
+
+def _listed(word: str, found: list[int], most: int = 8) -> str:
+    """``experts 1, 4``."""
+    listed = ", ".join(map(str, found[:most])) + (" and others" if len(found) > most else "")
+    return f"{word}{'s' if len(found) > 1 else ''} {listed}"
