@@ -31,9 +31,20 @@ class Generated(NamedTuple):
 def block_images(
     seed: int = 0, n_rows: int = 1000, *, presence: float = 0.5, noise: float = 0.5
 ) -> Generated:
-    """Four shapes on 6 x 6 pixels, each present with probability 1/2, noise of deviation 0.5.
+    """Four shapes on 6 x 6 pixels, each there or not, and noise.
 
     The classic example of Griffiths and Ghahramani (2005); the paper's Block-Images has 1000 rows.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same images.
+    n_rows : int
+        Number of images.
+    presence : float
+        Probability of each shape.
+    noise : float
+        Standard deviation of a pixel.
     """
     features = np.array([[float(c) for c in shape if c in "01"] for shape in SHAPES])
     return _compose(np.random.default_rng(seed), features, n_rows, presence, noise)
@@ -49,7 +60,25 @@ def sparse_features(
     presence: float = 0.2,
     noise: float = 0.5,
 ) -> Generated:
-    """Many sparse features: ``n_nonzero`` standard normal entries each, at random places."""
+    """Many sparse features, each there or not, and noise.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same rows.
+    n_rows : int
+        Number of rows.
+    n_columns : int
+        Entries of a row.
+    n_features : int
+        Number of features.
+    n_nonzero : int
+        Entries of a feature that are not 0: standard normal, at random places.
+    presence : float
+        Probability of each feature.
+    noise : float
+        Standard deviation of an entry.
+    """
     generator = np.random.default_rng(seed)
     features = np.zeros((n_features, n_columns))
     for row in features:

@@ -94,7 +94,7 @@ class Dataset:
 
 
 def random_split(n_rows: int, seed: int, fraction: float = TRAIN_FRACTION) -> Split:
-    """``fraction`` of the rows for training, drawn at random; the same for the same seed."""
+    """``fraction`` of ``n_rows`` for training, drawn at random; the same for the same ``seed``."""
     order = np.random.default_rng(seed).permutation(n_rows)
     n_train = round(fraction * n_rows)
     return Split(np.sort(order[:n_train]), np.sort(order[n_train:]))

@@ -18,7 +18,21 @@ ENTRY = Entry(
 def mixture_data(
     seed: int = 0, n_rows: int = 2000, n_columns: int = 8, n_experts: int = 4, sharpness: float = 3
 ) -> Dataset:
-    """Draw rows, an expert for each by the gate, and the class by that expert."""
+    """Draw rows, an expert for each by the gate, and the class by that expert.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same rows.
+    n_rows : int
+        Number of rows.
+    n_columns : int
+        Entries of a row, standard normal.
+    n_experts : int
+        Number of experts; ``extras["expert"]`` says which one each row asked.
+    sharpness : float
+        Standard deviation of the weights of gate and experts.
+    """
     generator = np.random.default_rng(seed)
     X = generator.standard_normal((n_rows, n_columns))
     gate, experts = sharpness * generator.standard_normal((2, n_columns, n_experts))

@@ -44,7 +44,7 @@ def cache_folder() -> Path:
 
 
 def locate(entry: Entry) -> Path:
-    """The first file of that name in :func:`folders`."""
+    """The first file of the name ``entry.file`` in :func:`folders`."""
     places = folders()
     for folder in places:
         if (path := folder / entry.file).is_file():

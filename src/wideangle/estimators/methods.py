@@ -21,6 +21,16 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def paper_method(name: str, n_experts: int = 5, **settings: Any) -> MixtureOfExpertsClassifier:
-    """The estimator behind a row of the paper, such as ``paper_method("BMEM-MABN-II", 30)``."""
+    """The estimator behind a row of the paper, such as ``paper_method("BMEM-MABN-II", 30)``.
+
+    Parameters
+    ----------
+    name : str
+        A row of the paper's tables: ``"MEM-L2"``, ``"BMEM-MABN-I"`` and so on, as in ``METHODS``.
+    n_experts : int
+        Number of experts K.
+    **settings
+        Further settings of :class:`~wideangle.MixtureOfExpertsClassifier`; they win.
+    """
     check_choice("name", name, METHODS)
     return MixtureOfExpertsClassifier(n_experts, **{**METHODS[name], **settings})

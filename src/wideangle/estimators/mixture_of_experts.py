@@ -82,8 +82,10 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         beside it.
     n_starts : int, optional
         MAP and VI: independent starts; VI averages their predictions, MAP keeps the best.
-    n_warmup, n_draws, n_chains : int
-        MCMC: length of the chains.
+    n_warmup, n_draws : int
+        MCMC: steps of a chain before its draws, and its draws.
+    n_chains : int
+        MCMC: independent chains; two or more show disagreement.
     n_passes : int, optional
         MAP and VI: passes through the data.
     batch_size : int

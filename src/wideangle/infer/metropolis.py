@@ -36,7 +36,9 @@ def init(position: Any, logdensity: LogDensity) -> MetropolisState:
 def metropolis(proposal: Proposal) -> Kernel:
     r"""Propose the whole block, accept with :math:`\min\{1, \pi(x')q(x|x') / \pi(x)q(x'|x)\}`.
 
-    Paper: the Metropolis-Hastings algorithm of Section 2.3.2. One density evaluation a step.
+    ``proposal`` draws x' and says its Hastings term. One density evaluation a step.
+
+    Paper: the Metropolis-Hastings algorithm of Section 2.3.2.
     """
 
     def step(

@@ -41,6 +41,8 @@ def vmf_walk(angle: Scalar | float) -> Proposal:
 def positive_walk(scale: Scalar | float) -> Proposal:
     r"""Normal walk truncated to positive values, :math:`g' \sim N(g, \sigma^2)` given g' > 0.
 
+    ``scale`` is :math:`\sigma`.
+
     .. math:: q(g' \mid g) = \phi\big((g'-g)/\sigma\big) \big/ \sigma\Phi(g/\sigma),
        \qquad \text{log\_hastings} = \log\Phi(g/\sigma) - \log\Phi(g'/\sigma).
 
@@ -60,7 +62,7 @@ def positive_walk(scale: Scalar | float) -> Proposal:
 
 
 def reflected_walk(scale: Scalar | float) -> Proposal:
-    r"""Normal walk reflected at zero, :math:`g' = |g + \sigma\epsilon|`; symmetric."""
+    r"""Normal walk reflected at zero, :math:`g' = |g + \sigma\epsilon|`; ``scale`` is sigma."""
 
     def propose(key: Key, position: Array) -> tuple[Array, Scalar]:
         noise = jax.random.normal(key, position.shape, position.dtype)
@@ -71,7 +73,7 @@ def reflected_walk(scale: Scalar | float) -> Proposal:
 
 
 def jointly(**proposals: Proposal) -> Proposal:
-    """Propose the entries of a dict with a proposal each, to be accepted together."""
+    """Propose entries of a dict, by the ``proposals`` of their names, to be accepted together."""
 
     def propose(key: Key, position: dict[str, Any]) -> tuple[dict[str, Any], Scalar]:
         keys = jax.random.split(key, len(proposals))

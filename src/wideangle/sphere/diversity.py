@@ -47,7 +47,7 @@ def diversity(vectors: Array) -> Diversity:
 
 
 def effective_directions(vectors: Array) -> Array:
-    r"""Number of directions the components really span, between 1 and min(K, p).
+    r"""Number of directions that ``vectors`` (..., K, p) really span, between 1 and min(K, p).
 
     The exponential of the entropy of the eigenvalues of :math:`\frac1K\sum_k a_k a_k^\top` for
     unit rows: K for orthogonal components, 1 when all lie on one line (:cite:`roy2007`).

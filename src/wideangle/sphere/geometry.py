@@ -73,6 +73,8 @@ def angle_between(left: Array, right: Array) -> Array:
 def pairwise_angles(directions: Array) -> Array:
     r"""Angles in :math:`[0, \pi]` between all pairs of unit rows, shape ``(..., K, K)``.
 
+    ``directions`` has shape ``(..., K, p)``.
+
     Row by row, so memory stays at K p beyond the result. The gradient of one angle,
     :math:`\partial\theta_{ij}/\partial a_i = -(a_j - c\,a_i)/|a_j - c\,a_i|`, is a unit tangent
     vector for every cosine c: the singularity of arccos cancels. Where two rows are parallel or
