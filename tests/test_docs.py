@@ -1,21 +1,17 @@
-"""The Python blocks of the README and the pages run; links lead somewhere; cite keys are known."""
+"""Python blocks of the README and the pages run, commands exist, links lead somewhere."""
 
 import contextlib
+import inspect
 import io
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(text):
-    """Language, code and line of every fenced block."""
-    for match in FENCE.finditer(text):
-        yield match[1], match[2], text[: match.start()].count("\n") + 1
+import wideangle
+import wideangle.datasets
+import wideangle.infer
+import wideangle.plots
+from pages import PAGES, ROOT, blocks
 
 
 def run_page(path):
@@ -82,3 +78,81 @@ def test_a_wrong_block_is_found(tmp_path):
     page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
     with pytest.raises(AssertionError, match="another output"):
         run_page(page)
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=str)
+def test_every_block_is_one_that_is_checked(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.count("```") == 2 * len(list(blocks(text)))
+    assert {language for language, *_ in blocks(text)} <= {"python", "text", "sh", "console"}
+
+
+def test_every_page_has_its_place_in_the_site():
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if f": {page.name}\n" not in site] == []
+
+
+def test_every_public_name_is_on_the_api_page():
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    names = set(wideangle.__all__) - {"__version__"}
+    assert {name for name in names if f"::: wideangle.{name}\n" not in page} == set()
+
+
+MODULES = [wideangle, wideangle.plots, wideangle.datasets, wideangle.infer]
+
+
+def undescribed(name, value):
+    """What a public name does not say: that it is anything, or parameters of a function."""
+    if not callable(value) or getattr(value, "__module__", "").split(".")[0] != "wideangle":
+        return []
+    text = value.__doc__ or ""
+    takes = [] if isinstance(value, type) else inspect.signature(value).parameters
+    silent = [p for p in takes if not re.search(rf"(?<!\w){p}(?!\w)", text)]
+    return [f"{name}({p})" for p in silent] if text else [name]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_public_names_say_what_they_are_and_take(module):
+    assert [u for name in module.__all__ for u in undescribed(name, getattr(module, name))] == []
+
+
+def test_a_silent_name_is_found():
+    def silent(key): ...
+
+    def half(key, steps):
+        """Only ``steps``; keys are not it."""
+
+    for function in (silent, half):
+        function.__module__ = "wideangle.somewhere"
+    assert undescribed("silent", silent) == ["silent"]
+    assert undescribed("half", half) == ["half(key)"]
+
+
+def test_every_warning_has_its_section():
+    page = " ".join((ROOT / "docs/diagnostics.md").read_text(encoding="utf-8").split())
+    sources = [p.read_text(encoding="utf-8") for p in (ROOT / "src/wideangle").rglob("*.py")]
+    classes = {c for text in sources for c in re.findall(r"^class (\w+Warning)\(", text, re.M)}
+    assert len(classes) >= 3
+    assert {c for c in classes if f"`{c}`" not in page} == set()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the chains have not mixed",
+        "are unreliable",
+        "diverged after warm-up",
+        "the model has collapsed to a single logistic regression",
+        "reached the best objective",
+        "are in most draws of one chain and not of another",
+        "the bound still rises after",
+        "the run goes on without a new checkpoint",
+        "interrupted",
+    ],
+)
+def test_sections_are_headed_by_the_words_of_the_warning(words):
+    joined = re.compile(r'"\s*f?"')  # strings that Python joins
+    sources = (joined.sub("", p.read_text("utf-8")) for p in (ROOT / "src/wideangle").rglob("*.py"))
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs/diagnostics.md").read_text("utf-8"), re.M)
+    assert any(words in heading for heading in headings)
+    assert any(words in source for source in sources)

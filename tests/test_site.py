@@ -1,0 +1,86 @@
+"""The site's own code: formulas and names of docstrings, and no load from elsewhere."""
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+pytest.importorskip("latex2mathml", reason="the extra `docs` is not installed")
+SITE = Path(__file__).parents[1] / "docs" / "site"
+
+
+def module(name):
+    spec = importlib.util.spec_from_file_location(f"site_{name}", SITE / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+hooks = module("hooks")
+
+
+def rendered(text):
+    from markdown import Markdown
+
+    config = SimpleNamespace(markdown_extensions=["fenced_code"])
+    return Markdown(extensions=hooks.on_config(config).markdown_extensions).convert(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("page.html", '<script async src="https://cdn.example/x.js"></script>'),
+        ("page.html", "<script src=//cdn.example/x.js></script>"),
+        ("page.html", '<img alt="a" src="http://example.org/a.png">'),
+        ("page.html", '<link rel="stylesheet" href="https://fonts.example/css">'),
+        ("page.html", "<style>@import 'https://fonts.example/css';</style>"),
+        ("deep/style.css", "a { background: url(https://example.org/a.png) }"),
+    ],
+)
+def test_a_load_from_elsewhere_is_refused(tmp_path, name, content):
+    page = tmp_path / name
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(content)
+    with pytest.raises(hooks.PluginError, match=r"loads (https?:)?//"):
+        hooks.on_post_build(config=SimpleNamespace(site_dir=str(tmp_path)))
+
+
+def test_links_and_files_of_the_site_are_fine(tmp_path):
+    (tmp_path / "page.html").write_text(
+        '<a href="https://example.org">x</a><img src="../a.png"><script src="x.js"></script>'
+        '<link rel="canonical" href="https://example.org"><link rel="icon" href="a.svg">'
+    )
+    hooks.on_post_build(config=SimpleNamespace(site_dir=str(tmp_path)))
+
+
+def test_formulas_become_mathml_and_markdown_leaves_them_alone():
+    html = rendered("With :math:`a_i * b_i * c`,\n\n.. math:: \\sum_k\n          x_k^2\n\nend.")
+    assert html.count("<math") == 2 and 'display="block"' in html
+    assert "<em>" not in html and ":math:" not in html
+    assert "<msub><mi>a</mi><mi>i</mi></msub>" in html
+    assert "<p>end.</p>" in html
+
+
+def test_names_become_links_that_may_be_missing():
+    html = rendered("See :func:`~wideangle.diversity` and :cite:`roy2007`.")
+    assert '<autoref identifier="wideangle.diversity" optional><code>diversity</code>' in html
+    assert '<a href="../references/">roy2007</a>' in html
+
+
+def test_code_stays_code():
+    assert ":math:`x`" in rendered("```\n:math:`x`\n```")
+
+
+def test_grouped_parameters_are_parted():
+    pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    groups = module("groups")
+    text = (
+        "A line, with a comma\n\na, b_2 : int\n    What it is,\n    in two lines.\n"
+        "c : str\n    It.\n"
+    )
+    assert groups.GROUP.sub(groups.apart, text) == (
+        "A line, with a comma\n\na : int\n    What it is,\n    in two lines.\n"
+        "b_2 : int\n    What it is,\n    in two lines.\nc : str\n    It.\n"
+    )
