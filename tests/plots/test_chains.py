@@ -47,6 +47,16 @@ def test_bins_compare_probability_with_frequency():
     assert np.isclose(found.error, 0.5 * 0.03 + 0.5 * 0.025)
 
 
+def test_intervals_have_a_twentieth_of_the_law_on_either_side():
+    # The law of a frequency after 3 of 10 and Jeffreys' prior, summed on a grid.
+    found = reliability([1] * 3 + [0] * 7, np.full(10, 0.3), n_bins=1)
+    p = (np.arange(200_000) + 0.5) / 200_000
+    law = p**2.5 * (1 - p) ** 6.5
+    below = np.cumsum(law) / law.sum()
+    assert np.isclose(np.interp(found.low[0], p, below), 0.05, atol=1e-4)
+    assert np.isclose(np.interp(found.high[0], p, below), 0.95, atol=1e-4)
+
+
 def test_intervals_hold_the_truth_as_often_as_they_say():
     rng = np.random.default_rng(0)
     inside = []

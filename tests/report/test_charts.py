@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from wideangle.plots import numbers
+from wideangle.plots.calibration import reliability
 from wideangle.report import charts
 
 
@@ -69,6 +70,10 @@ def test_calibration_of_two_classes_is_about_the_second(expert_run):
     assert np.isclose(points["x"][0], p[low].mean(), rtol=1e-3)
     assert np.isclose(points["y"][0], y[low].mean(), rtol=1e-3)
     assert sum(points["customdata"]) == len(y)
+    found = reliability(y, p)
+    bars = points["error_y"]
+    assert np.allclose(np.add(points["y"], bars["array"]), found.high, atol=2e-3)
+    assert np.allclose(np.subtract(points["y"], bars["arrayminus"]), found.low, atol=2e-3)
 
 
 def test_confidence_counts_right_and_wrong_answers(wine_run):

@@ -34,7 +34,7 @@ def test_rarity_in_words(share, words):
 def test_an_expert_is_described_by_its_gate_and_its_weights(expert_run):
     # Against the mean gate: expert 1 is asked where age is high, and speaks for yes where income
     # is low; the intercept is never a reason.
-    gate = [[3, 0, 9], [0, 0, 0], [-3, 0, -9]]
+    gate = [[3, 5, 9], [0, 5, 0], [-3, 5, -9]]
     run = with_weights(expert_run, gate, [[0, -2, 7], [1, 0, 0], [0, 1, 0]])
     first = parts.expert_purpose(run, 0)
     assert first[0] == "Asked where age is high."
