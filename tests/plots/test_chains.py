@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import copy
+
 import fitted
 from wideangle import plots
 from wideangle.plots.calibration import outcomes, reliability
@@ -26,7 +28,10 @@ def test_ties_are_spread_over_chains():
 
 
 def test_bars_of_the_rank_plot_are_the_counts():
-    model = fitted.experts()
+    model = copy.copy(fitted.experts())
+    shift = np.array([[0.0], [0.5]])  # draws without ties, whatever the chains rejected
+    rng = np.random.default_rng(0)
+    model.invariants_ = {k: rng.normal(size=(2, 25)) + shift for k in ("log_lik", "mean_angle")}
     figure = plots.rank_plot(model, ["log_lik", "mean_angle"], n_bins=5)
     axes = np.array(figure.axes).reshape(2, 2)  # chain, quantity
     for column, name in enumerate(("log_lik", "mean_angle")):
