@@ -1,9 +1,9 @@
 """Ranks and calibration, against counts made by hand."""
 
+import copy
+
 import numpy as np
 import pytest
-
-import copy
 
 import fitted
 from wideangle import plots
