@@ -30,7 +30,10 @@ def claim(*effects, **more):
         ((LOSS, LOSS, GAIN), FAILS),
         ((SINGLE,), OPEN),
         ((), OPEN),
-        ((GAIN, None), HOLDS),
+        ((GAIN, GAIN, GAIN, None), HOLDS),
+        ((GAIN, GAIN, None), OPEN),  # less than three quarters were run
+        ((LOSS, None), FAILS),
+        ((LOSS, None, None), OPEN),
         ((GAIN, None, None), OPEN),  # less than half was run
     ],
 )

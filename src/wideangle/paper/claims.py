@@ -1,9 +1,9 @@
 """The paper's claims, each weighed by comparisons of records.
 
 A comparison is an :class:`~wideangle.paper.compare.Effect` with a threshold that says when it
-speaks for its claim. A claim holds if every comparison speaks for it; it does not hold if at least
-half speak against it, and more than for it; else, and where less than half was run, it is
-undecided, and the page says why.
+speaks for its claim. A claim holds if every comparison speaks for it and at least three quarters
+were run; it does not hold if at least half speak against it, and more than for it; else, and where
+less than half was run, it is undecided, and the page says why.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Claim(NamedTuple):
     def verdict(self) -> str:
         """One of the three words."""
         sides = self._sides()
-        n = len(sides)
-        if n == 0 or n < len(self._missing()):
+        n, n_missing = len(sides), len(self._missing())
+        if n == 0 or n < n_missing:
             return OPEN
-        if sides.count("for") == n:
+        if sides.count("for") == n and n >= 3 * n_missing:
             return HOLDS
         against = sides.count("against")
         if 2 * against >= n and against > sides.count("for"):
