@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import re
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,12 @@ def test_every_public_name_is_on_the_api_page():
     page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     names = set(wideangle.__all__) - {"__version__"}
     assert {name for name in names if f"::: wideangle.{name}\n" not in page} == set()
+    # A function with the name of its file is hidden by it and needs a line of its own.
+    for module in MODULES[1:]:
+        hidden = {n for n in module.__all__ if (Path(module.__file__).parent / f"{n}.py").exists()}
+        wanted = {f"::: {module.__name__}.{name}.{name}\n" for name in hidden}
+        assert f"::: {module.__name__}\n" in page
+        assert {line for line in wanted if line not in page} == set()
 
 
 MODULES = [wideangle, wideangle.plots, wideangle.datasets, wideangle.infer]

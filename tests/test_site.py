@@ -63,6 +63,11 @@ def test_formulas_become_mathml_and_markdown_leaves_them_alone():
     assert "<p>end.</p>" in html
 
 
+def test_a_bar_is_as_long_as_what_is_under_it():
+    assert '<mo stretchy="true">&#x000AF;</mo></mover>' in hooks.mathml(r"\overline{a + b}")
+    assert "&#x02015;" not in hooks.mathml(r"\overline{a + b}")
+
+
 def test_names_become_links_that_may_be_missing():
     html = rendered("See :func:`~wideangle.diversity` and :cite:`roy2007`.")
     assert '<autoref identifier="wideangle.diversity" optional><code>diversity</code>' in html

@@ -29,6 +29,12 @@ LOADS = re.compile(
 STYLE_LOADS = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')\s]+)", re.IGNORECASE)
 
 
+def mathml(formula: str, display: str = "inline") -> str:
+    """A formula of LaTeX as MathML, with a bar as long as what is under it."""
+    bar = '<mo accent="true">&#x02015;</mo>'
+    return convert(formula, display=display).replace(bar, '<mo stretchy="true">&#x000AF;</mo>')
+
+
 class _Roles(Preprocessor):
     """Roles and formulas of reST to HTML, before Markdown sees them."""
 
@@ -37,14 +43,14 @@ class _Roles(Preprocessor):
         return ROLE.sub(self._inline, text).split("\n")
 
     def _block(self, match: re.Match[str]) -> str:
-        formula = convert(" ".join(match[2].split()), display="block")
+        formula = mathml(" ".join(match[2].split()), "block")
         held = self.md.htmlStash.store(f'<div class="formula">{formula}</div>')
         return f"\n{match[1]}{held}\n"
 
     def _inline(self, match: re.Match[str]) -> str:
         role, content = match[1], " ".join(match[2].split())
         if role == "math":
-            return self.md.htmlStash.store(convert(content))
+            return self.md.htmlStash.store(mathml(content))
         if role == "cite":
             return self.md.htmlStash.store(f'<a href="../references/">{content}</a>')
         name = content.lstrip("~")
