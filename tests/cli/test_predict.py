@@ -136,3 +136,16 @@ def test_the_report_is_written_where_it_is_asked_for(command, tmp_path, monkeypa
     code, out, _ = command("report", folder, *(["-o", place] if named else []))
     assert (code, out) == (0, f"{place}\n")
     assert calls[0][0].kind == "moe" and calls[0][1] == place
+
+
+def test_a_report_shows_images_of_a_size_that_fits(command, fails, tmp_path, monkeypatch):
+    calls = []
+    page = SimpleNamespace(write=lambda run, output: calls.append(run))
+    monkeypatch.setitem(sys.modules, "wideangle.report", SimpleNamespace(page=page))
+    monkeypatch.setitem(sys.modules, "wideangle.report.page", page)
+    folder = fitted_runs.features()
+    n_columns = len(read_run(folder).columns)
+    assert command("report", folder, "--image", f"{n_columns}x1", "-o", tmp_path / "a.html")[0] == 0
+    assert calls[0].settings["image_shape"] == [n_columns, 1]
+    assert f"the run has {n_columns} columns" in fails("report", folder, "--image", "5x999")
+    assert "such as 28x28" in fails("report", folder, "--image", "five")
