@@ -55,9 +55,9 @@ def test_a_gain_far_below_the_printed_one_speaks_against_it():
 
 def test_reasons_are_counted():
     why = claim(GAIN, LOSS, SINGLE, None).why
-    assert why.startswith("of 3 comparisons 1 speak for it, 1 against it, 1 are open")
-    assert "1 of them rest on one fit" in why
-    assert why.endswith("1 were not run")
+    assert why.startswith("comparisons: 1 for, 1 against, 1 open")
+    assert "of one fit, without an interval: 1" in why
+    assert why.endswith("not run: 1")
     (row,) = summary([claim(GAIN, LOSS, unit=" points")])
     assert row[:3] == ("1. title", OPEN, "-1.00 points to +1.00 points")
 

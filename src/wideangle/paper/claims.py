@@ -89,20 +89,14 @@ class Claim(NamedTuple):
         """The counts behind the word."""
         sides, missing = self._sides(), self._missing()
         told = ", ".join(
-            f"{sides.count(side)} {words}"
-            for side, words in (
-                ("for", "speak for it"),
-                ("against", "against it"),
-                ("open", "are open"),
-            )
-            if side in sides
+            f"{sides.count(side)} {side}" for side in ("for", "against", "open") if side in sides
         )
-        text = f"of {len(sides)} comparisons {told}" if sides else "nothing was run"
+        text = f"comparisons: {told}" if sides else "nothing was run"
         weighed = [c for c in self.comparisons if c.effect and not c.exact and not c.control]
         single = [c for c in weighed if c.effect and np.isnan(c.effect.low)]
         if single:
-            text += f"; {len(single)} of them rest on one fit each and have no interval"
-        return text + (f"; {len(missing)} were not run" if missing and sides else "")
+            text += f"; of one fit, without an interval: {len(single)}"
+        return text + (f"; not run: {len(missing)}" if missing and sides else "")
 
     def _sides(self) -> list[str]:
         return [c.side for c in self.comparisons if c.side not in ("missing", "control")]

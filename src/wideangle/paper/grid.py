@@ -19,18 +19,29 @@ class Grid(NamedTuple):
     def rich(self) -> Table:
         """For the terminal."""
         table = Table(title=self.title, caption="\n".join(self.notes) or None)
-        for place, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if place == 0 else "right")
+        for column, numbers in zip(self.columns, self._numbers(), strict=True):
+            table.add_column(column, justify="right" if numbers else "left")
         for row in self.rows:
             table.add_row(*row)
         return table
 
     def markdown(self) -> str:
         """For a page, without the title."""
-        rule = "|---|" + "---:|" * (len(self.columns) - 1)
+        rule = "|" + "|".join("---:" if numbers else "---" for numbers in self._numbers()) + "|"
         lines = ["| " + " | ".join(self.columns) + " |", rule]
         lines += ["| " + " | ".join(row) + " |" for row in self.rows]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
+
+    def _numbers(self) -> list[bool]:
+        """For each column, whether it holds numbers; the first holds names."""
+
+        def is_number(cell: str) -> bool:
+            return not cell or cell.lstrip("+-[(")[:1].isdigit()
+
+        columns = zip(*self.rows, strict=True)
+        return [
+            place > 0 and all(map(is_number, cells)) for place, cells in enumerate(columns)
+        ] or [False] * len(self.columns)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
