@@ -80,8 +80,12 @@ class Plan(NamedTuple):
 
 
 def room_for(n_features: int) -> int:
-    """Smallest size of the arrays that leaves space for some more features."""
-    wanted = n_features + max(80, n_features // 6)
+    """Smallest size of the arrays that leaves space for some more features.
+
+    Every sweep draws inactive ones below the last, in proportion to alpha, and so to the number of
+    features; too little space costs a compilation, too much costs every sweep.
+    """
+    wanted = n_features + max(min(32 + 2 * n_features, 80), n_features // 6)
     for room in ROOMS:
         if room >= wanted:
             return room
