@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpyro.diagnostics import effective_sample_size
@@ -14,6 +14,24 @@ FOUR = 4.0
 
 RARE = 1e-4
 """Smallest p-value a right sampler may show; the same odds as four standard errors."""
+
+
+class Measured(NamedTuple):
+    """What a test of a fault found: a number that the fault must push beyond its limit."""
+
+    what: str
+    value: float
+    limit: float
+
+
+MEASURED: list[Measured] = []
+"""Of the test that runs; ``known_faults.py`` reads it after each and makes a table."""
+
+
+def measured(what: str, value: Any, limit: float) -> float:
+    """Note a number and hand it back, so that a test can compare it with its limit."""
+    MEASURED.append(Measured(what, float(value), limit))
+    return float(value)
 
 
 def relative_error(value: Any, truth: Any) -> float:
