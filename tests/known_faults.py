@@ -8,7 +8,9 @@ not run this time stay as they were, so that a part can be run alone: ``-k slice
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -249,24 +251,23 @@ def run(record: Path, arguments: list[str]) -> int:
     recorder = Recorder()
     tests = [fault.test for fault in FAULTS]
     code = pytest.main(["-q", "-p", "no:cacheprovider", *arguments, *tests], plugins=[recorder])
-    earlier = json.loads(record.read_text(encoding="utf-8"))["rows"] if record.exists() else []
-    known = {row["test"]: row for row in earlier}
-    where = machine.describe()
-    rows = []
-    for fault in FAULTS:
-        if fault.test in recorder.rows:
-            found = recorder.rows[fault.test] | {"commit": where["commit"]}
-            rows.append(fault._asdict() | found)
-        elif fault.test in known:
-            rows.append(known[fault.test])
     record.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**where, "rows": rows}, indent=1, allow_nan=True)
-    record.write_text(text + "\n", encoding="utf-8")
+    where = machine.describe()
+    with record.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # parts may run side by side
+        file.seek(0)
+        earlier = json.loads(file.read() or '{"rows": []}')["rows"]
+        known = {row["test"]: row for row in earlier}
+        for fault in FAULTS:
+            if fault.test in recorder.rows:
+                found = recorder.rows[fault.test] | {"commit": where["commit"]}
+                known[fault.test] = fault._asdict() | found
+        rows = [known[fault.test] for fault in FAULTS if fault.test in known]
+        file.truncate(0)
+        file.write(json.dumps({**where, "rows": rows}, indent=1) + "\n")
     return int(code)
 
 
 if __name__ == "__main__":
-    import os
-
     os.chdir(ROOT)
     sys.exit(run(Path(sys.argv[1]), sys.argv[2:]))
