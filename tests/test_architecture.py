@@ -10,7 +10,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "wideangle"
 
 MATHS = (
-    "types checks storage sphere priors models posterior diagnostics arviz_adapter infer datasets"
+    "types checks storage sphere priors models posterior diagnostics arviz_adapter infer datasets "
+    "streaming"
 )
 LAYERS = {
     "types": "",
@@ -25,6 +26,8 @@ LAYERS = {
     "posterior": "types checks arviz_adapter diagnostics",
     "infer": "types checks sphere posterior diagnostics",
     "datasets": "types checks",
+    # Rows on disk: knows arrays and how minibatches are asked for, and no model.
+    "streaming": "types checks infer",
     "estimators": MATHS,
     # A user's table and the folder a fit leaves behind; pictures; and the page made of both.
     "frames": "types checks storage",

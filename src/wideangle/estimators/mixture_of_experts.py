@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.diagnostics import warn
-from wideangle.estimators import describe, moe_fit, posterior_predictive, saving
+from wideangle.estimators import describe, moe_fit, moe_stream, posterior_predictive, saving
 from wideangle.estimators.preparation import learn_scaling
 from wideangle.models.experts import experts_for
 from wideangle.posterior import Draws, arviz_stats
@@ -98,8 +99,8 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
     class_weight : dict or "balanced", optional
         As in scikit-learn.
     checkpoint : path, optional
-        MCMC: file to save the run to while it lasts; a fit with the same data and settings takes
-        up where it stopped, to the same bits.
+        MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
+        settings takes up where it stopped, to the same bits.
     progress : bool, optional
         Show a bar; by default on a terminal.
     random_state : int, RandomState or None
@@ -244,6 +245,41 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         fitted = moe_fit.FITS[self.inference](key, self, data, self._expert)
         self._keep(fitted, data)
         return self
+
+    def fit_stream(
+        self, source: Any, *, buffer_bytes: int = moe_stream.BUFFER_BYTES
+    ) -> MixtureOfExpertsClassifier:
+        """Fit by stochastic VI to rows that stay on disk.
+
+        One pass finds classes, scales of columns and a sample; then minibatches are read as they
+        are needed. Memory does not depend on the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own.
+        buffer_bytes : int
+            Rows held at a time, among which minibatches are mixed. Should be many times the size
+            of a block where the file is sorted.
+        """
+        self._validate_params()
+        moe_stream.check_settings(self)
+        found = moe_stream.prepare(self, source)
+        self.n_features_in_ = source.shape[1]
+        if source.names is not None:
+            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self.classes_, self.scaling_ = found.classes, found.scaling
+        self._expert = experts_for(len(self.classes_))
+        fitted = moe_stream.fit(self, source, found, self._expert, buffer_bytes)
+        self._keep(fitted, found.sample)
+        return self
+
+    def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
+        """Class probabilities of the rows of a source, a block at a time, in its order."""
+        check_is_fitted(self)
+        for rows in moe_stream.blocks(source, self.n_features_in_, self.scaling_):
+            mean, _ = posterior_predictive.predict(self._expert, self.posterior_, rows)
+            yield self._only_seen(mean)
 
     def _keep(self, fitted: moe_fit.Fitted, data: moe_fit.Rows) -> None:
         """Store the posterior and what is derived from it; warn in plain words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,10 +23,12 @@ from wideangle.models.mixture_of_experts import Batch
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key
 
-MIN_PASSES, FULL_STEPS = 20, 1500
-"""Passes over many rows, and steps when a step sees all rows; see :meth:`Job.length`."""
+MIN_PASSES, FULL_STEPS, MANY_STEPS = 20, 1500, 20_000
+"""Passes over many rows, steps when a step sees all rows, and steps after which no further pass
+is begun; see :meth:`Job.length`."""
 TABLE = 2**22
 """Normals drawn once; steps read them at random places, since fresh ones would cost more than
 the model itself."""
@@ -34,6 +37,10 @@ the model itself."""
 M_STEPS, M_DRAWS = (0.3, 0.5, 0.7), 32
 """Where in the run priors are learned: after the first search, before the last refinement; and
 draws behind it."""
+
+
+Stream = Callable[[int], Any]
+"""Seed in, batches out (:class:`wideangle.infer.ascent.Batches` with ``size``, ``per_pass``)."""
 
 
 class Data(NamedTuple):
@@ -95,39 +102,86 @@ class Job:
         return Data(rows, targets, weights.astype(self.dtype))
 
     def climb(
-        self, key: Key, data: Data, taus: np.ndarray, state: AscentState | None, **options: Any
+        self,
+        key: Key,
+        data: Data,
+        taus: np.ndarray,
+        state: AscentState | None,
+        *,
+        stream: Stream | None = None,
+        checkpoint: Checkpoint | None = None,
+        callback: Callable[[AscentState, np.ndarray], None] | None = None,
+        progress: bool | None = None,
     ) -> tuple[Ascent, Job]:
         """Climb from fresh starts, one for each temperature, or go on from ``state``.
 
-        The job that comes back has the priors learned on the way.
+        The job that comes back has the priors learned on the way. With ``stream``, batches come
+        from there and ``data`` is a sample that serves to find the starts.
         """
         keys = random.split(key, 4)
         n, n_starts = self.gate_prior.n_components, len(taus)
         seed = int(random.bits(keys[0], dtype=jnp.uint32))
-        batches = Minibatches(seed, *data, self.batch_size, self.dtype)
+        batches: Any = Minibatches(seed, *data, self.batch_size, self.dtype)
+        if stream is not None:
+            batches = stream(seed)
         if state is None:
             state = begin(start(keys[1], self.q, self.expert, data, n, n_starts, self.dtype))
+        job, traces, interrupted = self, [np.zeros((0, n_starts))], False
+        if checkpoint is not None:
+            job, state, earlier = self.loaded(checkpoint, state)
+            traces = [earlier]
         need = n_starts * n_noise(self.expert, state.position) * n * batches.size
         table = random.normal(keys[2], (max(TABLE, 2 * need),), self.dtype)
         rates = jax.tree.map(lambda _: self.learning_rate, state.position)
         # Logarithms of widths and shapes have farther to go than locations.
         rates = Guides(*(type(g)(g[0], *(2.0 * r for r in g[1:])) for g in rates))
         n_steps = self.length(batches.per_pass)
-        job, trace, interrupted = self, [], False
+
+        def watch(state: AscentState, trace: np.ndarray) -> None:
+            if checkpoint is not None:
+                own = np.concatenate([*traces[1:], trace])
+                checkpoint((state, jax.tree.leaves(job.priors)), {"trace": own.T})
+            if callback is not None:
+                callback(state, trace)
+
         for stop in (*self.m_steps(n_steps), n_steps):
             if interrupted or int(state.step[0]) > stop:
                 continue
             constants = table, job.terms(jnp.asarray(taus, self.dtype))
             part = ascend(
                 keys[3], Objective(self.expert), state, batches, constants,
-                rates=rates, n_steps=n_steps, until=stop, **options,
+                rates=rates, n_steps=n_steps, until=stop, progress=progress, callback=watch,
             )  # fmt: skip
             state, interrupted = part.state, part.interrupted
-            trace.append(part.trace)
+            traces.append(part.trace)
             if stop < n_steps and not interrupted:
                 # Depends on q alone: a run taken up again just here does the same once more.
                 job = job.learned(random.fold_in(keys[1], stop), state.position)
-        return Ascent(state, np.concatenate(trace), interrupted), job
+        return Ascent(state, np.concatenate(traces), interrupted), job
+
+    @property
+    def priors(self) -> tuple[ComponentPrior, ComponentPrior]:
+        """Of gate and experts."""
+        return self.gate_prior, self.expert_prior
+
+    def loaded(
+        self, checkpoint: Checkpoint, state: AscentState
+    ) -> tuple[Job, AscentState, np.ndarray]:
+        """Job, state and trace of a checkpoint; without one, those of a fresh start."""
+        leaves, structure = jax.tree.flatten(self.priors)
+        nothing = {"trace": np.zeros((len(state.step), 0))}
+        # Learned priors may be of another precision than those given.
+        found = checkpoint.load(((state, [...] * len(leaves)), nothing))
+        if found is None:
+            return self, state, nothing["trace"].T
+        (state, leaves), earlier = found
+        priors = jax.tree.unflatten(structure, leaves)
+        state = jax.tree.map(jnp.asarray, state)
+        return (
+            replace(self, gate_prior=priors[0], expert_prior=priors[1]),
+            state,
+            earlier["trace"].T,
+        )
 
     def m_steps(self, n_steps: int) -> list[int]:
         """Numbers of steps after which the priors are learned from q."""
@@ -151,9 +205,11 @@ class Job:
         r"""Number of steps: by default :math:`\max(20, 1500\,m^{-5/4})` passes of m batches.
 
         Little data needs steps, much data needs passes; more of either fits the bound better and
-        predicts no better.
+        predicts no better. Beyond 1000 batches a pass (a million rows) the passes become fewer:
+        at 20,000 steps the law has long settled.
         """
-        passes = self.n_passes or max(MIN_PASSES, math.ceil(FULL_STEPS * per_pass**-1.25))
+        usual = min(MIN_PASSES, math.ceil(MANY_STEPS / per_pass))
+        passes = self.n_passes or max(usual, math.ceil(FULL_STEPS * per_pass**-1.25))
         return passes * per_pass
 
     def terms(self, taus: Array) -> Terms:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ import scipy.sparse as sp
 from wideangle.diagnostics import warn
 from wideangle.estimators.moe_map import Regulariser, climb, fill, round_up
 from wideangle.estimators.moe_mcmc import fit_mcmc
-from wideangle.estimators.moe_vi import Data, fit_vi
+from wideangle.estimators.moe_vi import Data, VariationalFit, fit_vi
 from wideangle.infer.ascent import as_dense
 from wideangle.models.coordinate_ascent import coordinate_ascent
 from wideangle.models.coordinates import Priors, Problem, weights_of
@@ -25,7 +27,7 @@ from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
-from wideangle.storage import Checkpoint, fingerprint
+from wideangle.storage import Checkpoint, StorageError, fingerprint
 from wideangle.types import Key
 
 MAP_STARTS, VI_STARTS, VI_DRAWS = 8, 4, 64
@@ -141,25 +143,49 @@ def fit_by_vi(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -> 
     """Draws of the variational laws of several starts; a start counts as a chain."""
     if settings.guide == "coordinate":
         return fit_by_coordinates(key, settings, data, expert)
-    priors = build_priors(settings, data.rows.shape[1], expert)
     key_fit, key_draw = jax.random.split(key)
+    priors = build_priors(settings, data.rows.shape[1], expert)
+    checkpoint = _checkpoint(key, settings, data, priors)
+    fits = climb_by_vi(key_fit, settings, data, expert, priors, checkpoint=checkpoint)
+    return fitted_by_vi(key_draw, fits)
+
+
+def climb_by_vi(
+    key: Key, settings: Any, data: Rows, expert: ExpertLikelihood, priors: Priors, **options: Any
+) -> list[VariationalFit]:
+    """The starts of an estimator's settings, climbed; a finished run needs no checkpoint."""
     strengths = regulariser(settings)
-    fits = fit_vi(
-        key_fit,
-        Data(*data),
-        *priors,
-        expert,
-        q=settings.guide,
-        temperature=settings.temperature,
-        n_starts=settings.n_starts or VI_STARTS,
-        n_passes=settings.n_passes,
-        batch_size=settings.batch_size,
-        strengths=(0.0, 0.0) if strengths is None else (settings.strength, float(strengths.gate)),
-        gamma=settings.gamma,
-        learn_prior=settings.learn_prior,
-        progress=settings.progress,
-    )
-    keys = jax.random.split(key_draw, len(fits))
+    checkpoint = options.get("checkpoint")
+    with checkpoint or nullcontext():
+        fits = fit_vi(
+            key,
+            Data(*data),
+            *priors,
+            expert,
+            q=settings.guide,
+            temperature=settings.temperature,
+            n_starts=settings.n_starts or VI_STARTS,
+            n_passes=settings.n_passes,
+            batch_size=settings.batch_size,
+            strengths=(0.0, 0.0)
+            if strengths is None
+            else (settings.strength, float(strengths.gate)),
+            gamma=settings.gamma,
+            learn_prior=settings.learn_prior,
+            progress=settings.progress,
+            **options,
+        )
+    if checkpoint is not None and not fits[0].interrupted:
+        try:
+            checkpoint.remove()
+        except StorageError as error:  # the fit is done, and must not be lost for this
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+    return fits
+
+
+def fitted_by_vi(key: Key, fits: list[VariationalFit]) -> Fitted:
+    """Draws of the laws that were reached, one chain for each."""
+    keys = jax.random.split(key, len(fits))
     each = [fit.sample(k, VI_DRAWS) for fit, k in zip(fits, keys, strict=True)]
     draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
     notes = {
@@ -256,6 +282,17 @@ def reference_rows(data: Rows, n_rows: int = REFERENCE) -> np.ndarray:
 
 
 def _checkpoint(key: Key, settings: Any, data: Rows, priors: Priors) -> Checkpoint | None:
+    rows = data.rows
+    parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
+    arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
+    arrays |= {"targets": data.targets, "weights": data.weights}
+    return checkpoint_for(key, settings, arrays, priors)
+
+
+def checkpoint_for(
+    key: Key, settings: Any, arrays: dict[str, Any], priors: Priors
+) -> Checkpoint | None:
+    """The checkpoint that the settings ask for, of these data and no others."""
     if settings.checkpoint is None:
         return None
     params = settings.get_params(deep=False)
@@ -263,10 +300,7 @@ def _checkpoint(key: Key, settings: Any, data: Rows, priors: Priors) -> Checkpoi
     apart = ("checkpoint", "progress", "random_state", "prior")
     meta = {k: repr(v) for k, v in params.items() if k not in apart}
     meta["prior"] = [type(prior).__name__ for prior in priors]
-    rows = data.rows
-    parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
-    arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
-    arrays |= {"targets": data.targets, "weights": data.weights, "key": jax.random.key_data(key)}
+    arrays = arrays | {"key": jax.random.key_data(key)}
     arrays |= {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(priors))}
     mark = fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
     return Checkpoint(settings.checkpoint, fingerprint=mark)

@@ -13,12 +13,13 @@ from jax import random
 
 from wideangle.checks import check_choice, check_count, check_range
 from wideangle.estimators import moe_evaluate as evaluate
-from wideangle.estimators.moe_climb import Data, Job, plain
+from wideangle.estimators.moe_climb import Data, Job, Stream, plain
 from wideangle.infer.ascent import Ascent, AscentState
 from wideangle.models.collapsed import Guides, as_weights
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.mixture_of_experts import Batch, Weights
 from wideangle.priors.components import ComponentPrior
+from wideangle.storage import Checkpoint
 from wideangle.types import Key
 
 __all__ = [
@@ -99,6 +100,8 @@ def fit_vi(
     progress: bool | None = None,
     callback: Callable[[AscentState, np.ndarray], None] | None = None,
     resume: Sequence[VariationalFit] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stream: Stream | None = None,
 ) -> list[VariationalFit]:
     r"""Fit q by stochastic ascent of the collapsed bound, from several starts at once.
 
@@ -128,6 +131,11 @@ def fit_vi(
         Called as ``callback(state, trace)`` between compiled calls.
     resume
         Fits of an interrupted call with the same key and options; they are taken up again.
+    checkpoint
+        Saves the climb while it lasts, and takes up one that was saved.
+    stream
+        Where minibatches come from, ``seed -> batches``. ``data`` is then a sample of the rows,
+        weighted to stand for all of them: starts and the bound at the end come from it.
 
     Notes
     -----
@@ -153,7 +161,10 @@ def fit_vi(
             tau = choose_temperature(key_auto, job, data) if held_out else usual_temperature(total)
         check_range("temperature", tau, 0.0)
         taus = np.broadcast_to(tau, (check_count("n_starts", n_starts, 1),))
-    result, job = job.climb(key_climb, data, taus, state, progress=progress, callback=callback)
+    result, job = job.climb(
+        key_climb, data, taus, state,
+        stream=stream, checkpoint=checkpoint, progress=progress, callback=callback,
+    )  # fmt: skip
     fits = _fits(job, key_report, result, taus)
     for place, earlier in enumerate(resume or ()):
         joined = np.concatenate([earlier.trace, fits[place].trace])

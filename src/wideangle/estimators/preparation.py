@@ -64,9 +64,30 @@ def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: 
         rms = unit * np.sqrt(weights @ part**2 / total)
         return Scaling(shift, np.where(binary, 1.0, _or_one(rms)), intercept)
     deviation = np.sqrt(weights @ (part - mean) ** 2 / total)
+    return _centred(unit * mean, unit * deviation, binary)
+
+
+def scaling_from(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    binary: np.ndarray,
+    *,
+    standardise: bool,
+    intercept: bool,
+) -> Scaling:
+    """As :func:`learn_scaling` for dense rows, from moments that were summed up elsewhere."""
+    if not standardise:
+        return Scaling(np.zeros_like(mean), np.ones_like(mean), intercept)
+    if not intercept:
+        rms = np.sqrt(variance + mean**2)
+        return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)), intercept)
+    return _centred(mean, np.sqrt(variance), binary)
+
+
+def _centred(mean: np.ndarray, deviation: np.ndarray, binary: np.ndarray) -> Scaling:
     constant = ~(deviation > 1e-7 * np.abs(mean))
-    scale = np.where(binary | constant, 1.0, _or_one(unit * deviation))
-    return Scaling(np.where(binary, 0.0, unit * mean), scale, intercept)
+    scale = np.where(binary | constant, 1.0, _or_one(deviation))
+    return Scaling(np.where(binary, 0.0, mean), scale, True)
 
 
 def _or_one(size: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +56,19 @@ class Ascent(NamedTuple):
     interrupted: bool
 
 
+class Batches(Protocol):
+    """What :func:`ascend` asks for: batches of rows, whatever they come from."""
+
+    @property
+    def per_call(self) -> int:
+        """Batches of one compiled call."""
+        ...
+
+    def take(self, first: int) -> Any:
+        """Batches ``first``, ``first + 1``, ... of a call, stacked; or one that is used again."""
+        ...
+
+
 class Minibatches:
     r"""Rows of a data set in random order, cut into minibatches of one size.
 
@@ -82,12 +95,7 @@ class Minibatches:
         self.targets = np.asarray(targets, np.int32)
         self.weights = np.asarray(weights, dtype)
         total = rows.shape[0]
-        self.per_pass = -(-total // size)
-        # Rounded up, so that data sets of about one size share a compiled program.
-        even = -(-total // self.per_pass)
-        self.size = even if self.per_pass == 1 else min(size, -(-even // ROUND) * ROUND)
-        bytes_each = self.size * rows.shape[1] * np.dtype(dtype).itemsize
-        self.per_call = int(max(1, min(CALL_STEPS, CALL_BYTES // max(bytes_each, 1))))
+        self.per_pass, self.size, self.per_call = batch_sizes(total, rows.shape[1], size, dtype)
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, int))
         self._whole: Any = None
 
@@ -115,6 +123,16 @@ class Minibatches:
         flat = full.ravel()
         rows = as_dense(self.rows, flat, self.dtype).reshape(*full.shape, -1)
         return rows, self.targets[full], weights
+
+
+def batch_sizes(total: int, width: int, size: int, dtype: Any) -> tuple[int, int, int]:
+    """Batches of a pass, rows of a batch, and batches of a compiled call."""
+    per_pass = -(-total // size)
+    # Rounded up, so that data sets of about one size share a compiled program.
+    even = -(-total // per_pass)
+    rows = even if per_pass == 1 else min(size, -(-even // ROUND) * ROUND)
+    bytes_each = rows * width * np.dtype(dtype).itemsize
+    return per_pass, rows, int(max(1, min(CALL_STEPS, CALL_BYTES // max(bytes_each, 1))))
 
 
 def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
@@ -192,7 +210,7 @@ def ascend(
     key: Key,
     objective: Objective,
     state: AscentState,
-    batches: Minibatches,
+    batches: Batches,
     constants: Any,
     *,
     rates: Any,
@@ -234,7 +252,7 @@ def ascend(
                     objective, batches.per_call, key, state, rows, constants, rates, *sizes
                 )
                 # The device works on this call while the host gathers the rows of the next one.
-                rows = batches.take(done + limit)
+                rows = batches.take(done + limit) if done + limit < last else None
                 trace = np.asarray(trace)[:limit]
                 state, done = moved, done + limit
                 traces.append(trace)

@@ -1,0 +1,6 @@
+"""Rows that stay on disk: sources of blocks, one pass of facts, shuffled minibatches."""
+
+from wideangle.streaming.parquet import ParquetRows
+from wideangle.streaming.sources import NpyRows, RowSource
+
+__all__ = ["NpyRows", "ParquetRows", "RowSource"]

@@ -1,0 +1,130 @@
+"""Where rows come from that do not fit into memory: a file cut into blocks of neighbouring rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+BLOCK_BYTES = 2**18
+"""A block of an array file: the smaller, the better rows are mixed; this is large enough for a
+disk to be read at full speed in any order."""
+
+
+class RowSource(Protocol):
+    """Rows in blocks that are read one at a time; all that streaming needs to know."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        ...
+
+    @property
+    def starts(self) -> np.ndarray:
+        """First row of every block, and the number of rows at the end."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the columns."""
+        ...
+
+    @property
+    def names(self) -> list[str] | None:
+        """Of the columns, if they have any."""
+        ...
+
+    def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows of a block (n, p), and their targets (n,) if there are any."""
+        ...
+
+
+class NpyRows:
+    """Rows of a ``.npy`` file (N, p), with targets (N,) in another.
+
+    Blocks are read, not mapped: memory that a mapped file takes is bounded only by the file.
+
+    Parameters
+    ----------
+    X
+        Path of the rows, or an array.
+    y
+        Path of the targets, or an array; none are needed to predict.
+    block_rows
+        Rows read at once; by default a quarter of a MiB.
+    """
+
+    names: list[str] | None = None
+
+    def __init__(self, X: Any, y: Any = None, *, block_rows: int | None = None) -> None:
+        self._rows = _opened("X", X, 2)
+        self._targets = None if y is None else _opened("y", y, 1)
+        self.shape = self._rows.shape
+        self.dtype = self._rows.dtype
+        n_rows, n_columns = self.shape
+        if n_rows == 0 or n_columns == 0:
+            raise ValueError(f"X: has shape {self.shape}; there must be rows and columns.")
+        if self._targets is not None and self._targets.shape != (n_rows,):
+            raise ValueError(f"y: has shape {self._targets.shape}, but X has {n_rows} rows.")
+        usual = max(1, BLOCK_BYTES // (n_columns * self.dtype.itemsize))
+        step = usual if block_rows is None else block_rows
+        if step < 1:
+            raise ValueError(f"block_rows={block_rows}: must be at least 1.")
+        self.starts = np.append(np.arange(0, n_rows, step), n_rows)
+
+    def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows of a block, and their targets."""
+        part = slice(int(self.starts[block]), int(self.starts[block + 1]))
+        targets = None if self._targets is None else self._targets[part]
+        return self._rows[part], targets
+
+
+class ArrayFile:
+    """A ``.npy`` file whose rows are read on demand, ``file[start:stop]``."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with self.path.open("rb") as file:
+            try:
+                version = np.lib.format.read_magic(file)
+                read_header = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
+                shape, by_columns, self.dtype = read_header(file)
+            except ValueError as error:
+                raise ValueError(f"{path}: is not a .npy file: {error}") from error
+            self._offset = file.tell()
+        self.shape: tuple[int, ...] = tuple(shape)
+        if not self.shape:
+            raise ValueError(f"{path}: holds a single number.")
+        if self.dtype.hasobject:
+            raise ValueError(f"{path}: holds Python objects; save numbers or fixed-width strings.")
+        if by_columns and len(self.shape) > 1:
+            raise ValueError(f"{path}: is stored by columns; save np.ascontiguousarray(X) instead.")
+        self._row_items = int(np.prod(self.shape[1:], dtype=int))
+        needed = self._offset + self.shape[0] * self._row_items * self.dtype.itemsize
+        if self.path.stat().st_size < needed:
+            raise ValueError(f"{path}: is cut short; {self.shape[0]} rows need {needed} bytes.")
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        start, stop, step = part.indices(self.shape[0])
+        if step != 1:
+            raise IndexError("rows of a file are read without gaps")
+        items = max(stop - start, 0) * self._row_items
+        place = self._offset + start * self._row_items * self.dtype.itemsize
+        found = np.fromfile(self.path, self.dtype, items, offset=place)
+        return found.reshape(-1, *self.shape[1:])
+
+
+def _opened(name: str, given: Any, ndim: int) -> Any:
+    array = ArrayFile(given) if isinstance(given, str | os.PathLike) else given
+    if not hasattr(array, "shape") or len(array.shape) != ndim:
+        shape = getattr(array, "shape", None)
+        raise ValueError(f"{name}: must be an array or .npy file of {ndim} axes, not {shape}.")
+    if ndim > 1 and array.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: has dtype {array.dtype}; must be numbers.")
+    return array

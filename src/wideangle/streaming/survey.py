@@ -1,0 +1,123 @@
+"""All that is to be known about a source before a fit, in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wideangle.infer.progress import Progress
+from wideangle.streaming.sources import RowSource
+
+TOO_LARGE = 1e150
+"""Squares of larger entries overflow."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over rows, class by class, of columns shifted by ``shift``."""
+
+    shift: np.ndarray
+    """(p,), near the mean: the variance is then a difference of numbers of its own size."""
+    counts: np.ndarray
+    """Rows of each class, (C,)."""
+    sums: np.ndarray
+    """(C, p)."""
+    squares: np.ndarray
+    """(C, p)."""
+    binary: np.ndarray
+    """Columns of 0 and 1 only, (p,)."""
+
+    def weighted(self, class_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the columns when rows of class c count ``class_weights[c]``."""
+        total = class_weights @ self.counts
+        mean = class_weights @ self.sums / total
+        variance = class_weights @ self.squares / total - mean**2
+        return self.shift + mean, np.maximum(variance, 0.0)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Classes, moments, and a random sample of the rows."""
+
+    classes: np.ndarray
+    moments: Moments
+    rows: np.ndarray
+    """Sampled without replacement, in the order of the file; all rows if there are few."""
+    targets: np.ndarray
+    """Their classes, as found in the file."""
+
+
+def survey(source: RowSource, seed: int, n_sample: int, progress: bool | None = None) -> Survey:
+    """Read every block once; memory is that of a block and of the sample.
+
+    Raises
+    ------
+    ValueError
+        An entry is not finite or too large; its row and column are named.
+    """
+    total, width = source.shape
+    generator = np.random.default_rng(seed)
+    chosen = np.arange(total)
+    if total > n_sample:
+        chosen = np.sort(generator.choice(total, n_sample, replace=False, shuffle=False))
+    sample = np.empty((len(chosen), width), source.dtype)
+    labels: list[np.ndarray] = []
+    sums = _Sums(width)
+    starts = source.starts
+    with Progress(len(starts) - 1, 0, progress) as bar:
+        for block in range(len(starts) - 1):
+            rows, targets = source.read(block)
+            if targets is None:
+                raise ValueError("the source has no targets: name them (y=, target=).")
+            _check(rows, int(starts[block]), source.names)
+            sums.add(rows, targets)
+            low, high = np.searchsorted(chosen, [starts[block], starts[block + 1]])
+            picked = chosen[low:high] - starts[block]
+            sample[low:high] = rows[picked]
+            labels.append(targets[picked])
+            bar.at(block + 1)
+    classes, moments = sums.finished()
+    return Survey(classes, moments, sample, np.concatenate(labels))
+
+
+class _Sums:
+    def __init__(self, width: int) -> None:
+        self.shift: Any = None
+        self.binary = np.ones(width, bool)
+        self.of: dict[Any, list[Any]] = {}
+
+    def add(self, rows: np.ndarray, targets: np.ndarray) -> None:
+        exact = rows.astype(np.float64)
+        if self.shift is None:
+            self.shift = exact.mean(axis=0)
+        self.binary &= np.all((exact == 0) | (exact == 1), axis=0)
+        exact -= self.shift
+        labels, which = np.unique(targets, return_inverse=True)
+        member = (which == np.arange(len(labels))[:, None]).astype(np.float64)
+        counts, sums, squares = member.sum(axis=1), member @ exact, member @ exact**2
+        for place, label in enumerate(labels.tolist()):
+            old = self.of.get(label, (0, 0.0, 0.0))
+            new = counts[place], sums[place], squares[place]
+            self.of[label] = [a + b for a, b in zip(old, new, strict=True)]
+
+    def finished(self) -> tuple[np.ndarray, Moments]:
+        classes = np.unique(np.array(list(self.of)))
+        parts = [self.of[label] for label in classes.tolist()]
+        counts, sums, squares = (np.array([part[i] for part in parts]) for i in range(3))
+        return classes, Moments(self.shift, counts, sums, squares, self.binary)
+
+
+def _check(rows: np.ndarray, start: int, names: list[str] | None) -> None:
+    if rows.dtype.kind != "f":
+        return
+    # Comparisons are false for NaN, so one test finds it, infinities and huge numbers.
+    fine = np.abs(rows) <= min(TOO_LARGE, float(np.finfo(rows.dtype).max))
+    if not fine.all():
+        row, column = np.argwhere(~fine)[0]
+        where = f"column {column if names is None else repr(names[column])}"
+        raise ValueError(
+            f"X: {rows[row, column]} in row {start + row}, {where}; must be a finite number below "
+            f"{TOO_LARGE:g}."
+        )
