@@ -193,6 +193,7 @@ def fitted_by_vi(key: Key, fits: list[VariationalFit]) -> Fitted:
         "elbo_error": [fit.elbo_error for fit in fits],
         "temperature": fits[0].temperature,
         "interrupted": fits[0].interrupted,
+        "steps": len(fits[0].trace),
     }
     return Fitted(Draws({"weights": draws}), Priors(*fits[0].priors), notes)
 

@@ -98,7 +98,7 @@ class ArrayFile:
             except ValueError as error:
                 raise ValueError(f"{path}: is not a .npy file: {error}") from error
             self._offset = file.tell()
-        self.shape: tuple[int, ...] = tuple(shape)
+        self.shape: Any = shape
         if not self.shape:
             raise ValueError(f"{path}: holds a single number.")
         if self.dtype.hasobject:

@@ -1,0 +1,91 @@
+"""Large sets with a known truth, drawn to disk a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+BLOCK = 65_536
+TRUE_EXPERTS, COLUMNS = 5, 31
+TRUE_FEATURES, PIXELS, NOISE, SHARE = 8, 64, 0.5, 0.25
+
+
+class Truth(NamedTuple):
+    """Weights of the mixture of experts the classes are drawn from."""
+
+    gate: np.ndarray
+    experts: np.ndarray
+
+    def chance(self, rows: np.ndarray) -> np.ndarray:
+        """Probability of class 1."""
+        scores = rows @ self.gate.T
+        gate = np.exp(scores - scores.max(axis=1, keepdims=True))
+        answers = 1.0 / (1.0 + np.exp(-(rows @ self.experts.T)))
+        return np.sum(gate * answers, axis=1) / gate.sum(axis=1)
+
+
+def truth(seed: int) -> Truth:
+    """Five experts that disagree, and a gate that is mostly sure of one of them."""
+    generator = np.random.default_rng([seed, 1])
+    gate, experts = generator.normal(size=(2, TRUE_EXPERTS, COLUMNS))
+    length = np.sqrt(COLUMNS)
+    return Truth(4.0 * gate / length, 3.0 * experts / length)
+
+
+def blocks(seed: int, purpose: int, n_rows: int) -> Iterator[tuple[int, np.random.Generator, int]]:
+    """First row, randomness and size of every block; a block is the same whatever comes after."""
+    for place, first in enumerate(range(0, n_rows, BLOCK)):
+        yield first, np.random.default_rng([seed, purpose, place]), min(BLOCK, n_rows - first)
+
+
+def draw_classes(folder: Path, n_rows: int, seed: int) -> None:
+    """``X.npy`` (N, 31) float32 and ``y.npy`` (N,) int8."""
+    law = truth(seed)
+    with _Npy(folder / "X.npy", (n_rows, COLUMNS), np.float32) as X:
+        with _Npy(folder / "y.npy", (n_rows,), np.int8) as y:
+            for _, generator, size in blocks(seed, 2, n_rows):
+                rows = generator.standard_normal((size, COLUMNS), np.float32)
+                X.add(rows)
+                y.add(generator.random(size) < law.chance(rows))
+
+
+def true_features(seed: int) -> np.ndarray:
+    """(8, 64): bars of an 8 by 8 picture, four across and four down, by turns lit."""
+    pictures = np.zeros((TRUE_FEATURES, 8, 8))
+    for k in range(TRUE_FEATURES // 2):
+        pictures[k, 2 * k] = 1.0
+        pictures[TRUE_FEATURES // 2 + k, :, 2 * k + 1] = 1.0
+    return pictures.reshape(TRUE_FEATURES, PIXELS)
+
+
+def draw_features(folder: Path, n_rows: int, seed: int) -> None:
+    """``F.npy`` (N, 64) float32: sums of true features, each on in a quarter of rows, and noise."""
+    features = true_features(seed).astype(np.float32)
+    with _Npy(folder / "F.npy", (n_rows, PIXELS), np.float32) as F:
+        for _, generator, size in blocks(seed, 3, n_rows):
+            used = generator.random((size, TRUE_FEATURES), np.float32) < SHARE
+            noise = generator.standard_normal((size, PIXELS), np.float32)
+            F.add(used.astype(np.float32) @ features + np.float32(NOISE) * noise)
+
+
+class _Npy:
+    """A ``.npy`` file written from the front."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: type) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("wb")
+        description = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": description, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def __enter__(self) -> _Npy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, rows: np.ndarray) -> None:
+        rows.astype(self._dtype).tofile(self._file)
