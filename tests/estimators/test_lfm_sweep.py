@@ -6,7 +6,14 @@ import pytest
 
 from feature_geweke import FIXED, N_ROWS, geweke
 from statistical import measured
-from wideangle.estimators import lfm_atoms, lfm_births, lfm_hyper, lfm_sweep, lfm_vectors
+from wideangle.estimators import (
+    lfm_atoms,
+    lfm_births,
+    lfm_hyper,
+    lfm_order,
+    lfm_sweep,
+    lfm_vectors,
+)
 from wideangle.estimators.lfm_design import Design, Gamma
 from wideangle.models import assignments
 from wideangle.priors import stick_breaking
@@ -156,7 +163,7 @@ def _later_terms_ignored(monkeypatch):
 
 def _lengths_in_the_chain(monkeypatch):
     """Vectors instead of directions in the prior terms of later features."""
-    right = lfm_atoms.pull_in_order
+    right = lfm_order.pull_in_order
     monkeypatch.setattr(lfm_births, "pull_in_order", lambda *both: 2.0 * right(*both))
 
 
@@ -208,7 +215,7 @@ def _single_row_counted_once(monkeypatch):
 
 def _order_ignored(monkeypatch):
     """Relocations accepted whatever they do to the chain of directions."""
-    monkeypatch.setattr(lfm_atoms, "pull_in_order", lambda cosines, weights: 0.0 * weights[0])
+    monkeypatch.setattr(lfm_order, "pull_in_order", lambda cosines, weights: 0.0 * weights[0])
 
 
 def _no_thinning(monkeypatch):
@@ -271,5 +278,5 @@ def test_the_pull_in_order_of_weight_needs_no_sorting():
         before = np.cumsum(sorted_rows, axis=0)[:-1]
         units = before / np.linalg.norm(before, axis=1, keepdims=True)
         exact = -np.sum(units * sorted_rows[1:])
-        found = lfm_atoms.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
+        found = lfm_order.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
         np.testing.assert_allclose(found, exact, rtol=1e-12)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.models import row_parallel
+from wideangle.models import assignments, row_parallel
 from wideangle.models.assignment_rows import sweep_rows
 from wideangle.models.assignments import decide, draw_noise, sweep_columns
 
@@ -35,6 +35,25 @@ def test_rows_and_columns_give_the_same_assignments(seed, dtype):
     np.testing.assert_array_equal(rows, columns)
     assert (rows != used).any()
     assert not rows[:, 10:].any()
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 64])
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_looking_ahead_changes_nothing(ahead, seed, monkeypatch):
+    """Many columns after the last active one, some of which come into use."""
+    monkeypatch.setattr(assignments, "AHEAD", ahead)
+    (products, inner, weights), used = problem(seed, n_rows=60, room=90)
+    noise = draw_noise(jax.random.key(seed), len(weights), np.float64)
+    last = used.any(axis=0).nonzero()[0].max(initial=0)
+    noise = noise._replace(any_row=noise.any_row.at[last].set(0.0))  # it comes out empty
+    arguments = (noise, used, products, inner, weights, 87, 1.0)
+    compiled = jax.jit(lambda *a: sweep_columns(*a))  # noqa: PLW0108  (a new one, not from the cache)
+    columns = np.asarray(compiled(*arguments))
+    np.testing.assert_array_equal(sweep_rows(*arguments), columns)
+    begun = np.flatnonzero(columns.any(axis=0) & ~used.any(axis=0))
+    assert len(begun) > 3
+    assert begun.max() > last + 3
+    assert not columns[:, last].any()
 
 
 def test_a_fixed_length_of_the_loop_and_threads_change_nothing(monkeypatch):

@@ -24,25 +24,23 @@ import jax.numpy as jnp
 from jax import lax
 
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_order import draw_directions_in_order, log_chain, relocate_all
 from wideangle.infer.kernel import accept, choose
 from wideangle.models.latent_features import (
     Features,
     Hyper,
+    counts_of,
     level_bound,
     reorder,
     smallest_active,
 )
 from wideangle.priors import stick_breaking as sticks
-from wideangle.sphere import vmf
-from wideangle.sphere.bessel import log_mean_exp
 from wideangle.sphere.geometry import normalise
 from wideangle.types import Array, Components, Key, Scalar
 
 MAX_SHRINKS = 100
 LOWEST = -80.0
 """Log of the smallest weight a stick can have; its law leaves less than 1e-34 below."""
-VANISHING = 1e-12
-"""Squared length below which a resultant has no direction, as in ``priors/mutual_angular.py``."""
 
 
 class Slice(NamedTuple):
@@ -65,11 +63,6 @@ def redraw_atoms(key: Key, features: Features, design: Design) -> tuple[Features
     else:
         features, state = _exchangeable(key_atoms, features, lengths[0], design)
     return features, state, lengths[2]
-
-
-def counts_of(features: Features) -> Array:
-    """Rows that use each feature, (K,)."""
-    return jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
 
 
 def only_active(features: Features, counts: Array) -> Features:
@@ -166,7 +159,7 @@ def _ordered(
         return (features, overflow | more), None
 
     (features, overflow), _ = lax.scan(renew, (features, jnp.array(False)), turns)
-    features = _relocate_all(key_order, features, level, design)
+    features = relocate_all(key_order, features, level, design)
     return features, Slice(level, overflow)
 
 
@@ -260,114 +253,6 @@ def _renew(
     change = log_chain(proposal, counts_of(proposal) > 0) - log_chain(features, counts > 0)
     accepted, _ = accept(key_accept, change)
     return choose(accepted, proposal, features), atoms.overflow | ~fits
-
-
-def draw_directions_in_order(
-    key: Key, directions: Array, new: Array, concentration: Scalar
-) -> Array:
-    """Draw the marked rows one after the other from the mutual-angular chain (type I)."""
-    index = jnp.arange(directions.shape[0])
-    places = jnp.argsort(~new, stable=True)  # the marked ones first, in their order
-
-    def draw(i: Array, directions: Array) -> Array:
-        place = places[i]
-        resultant = (index < place).astype(directions.dtype) @ directions
-        natural = -concentration * towards(resultant)
-        value = vmf.sample(jax.random.fold_in(key, i), natural)
-        return directions.at[place].set(value.astype(directions.dtype))
-
-    return lax.fori_loop(0, jnp.sum(new), draw, directions)
-
-
-def towards(resultant: Array) -> Array:
-    """Direction of a resultant; zero where it has none."""
-    known = jnp.sum(resultant**2, axis=-1, keepdims=True) > VANISHING
-    return jnp.where(known, normalise(resultant), 0.0)
-
-
-def chain_pull(cosines: Array, live: Array) -> Array:
-    r"""For every k :math:`-S_{k-1}\cdot\hat w_k/|S_{k-1}|`, from the cosines between all rows.
-
-    The log density of the chain is :math:`\kappa` times their sum, up to normalisers that depend on
-    the number of rows only. ``cosines`` is (K, K) in the order of the rows.
-    """
-    cross = jnp.sum(jnp.tril(cosines, -1), axis=1)
-    square = jnp.cumsum(jnp.where(live, 2 * cross + 1, 0.0))
-    square = jnp.concatenate([jnp.zeros(1, square.dtype), square[:-1]])
-    known = live & (square > VANISHING)
-    return jnp.where(known, -cross / jnp.sqrt(jnp.where(known, square, 1.0)), 0.0)
-
-
-def pull_in_order(cosines: Array, weights: Array) -> Scalar:
-    """The sum of :func:`chain_pull` over rows put in decreasing order of their weights.
-
-    Rows of weight zero count for nothing. Nothing is sorted or moved: who comes before whom is a
-    (K, K) comparison, and both sums over those before are masked sums.
-    """
-    index = jnp.arange(weights.shape[0])
-    mine, other = weights[:, None], weights[None, :]
-    first = (other > mine) | ((other == mine) & (index[None, :] < index[:, None]))
-    first = first & (other > 0)
-    cross = jnp.sum(jnp.where(first, cosines, 0.0), axis=1)
-    square = jnp.sum(jnp.where(first, 2 * cross[None, :] + 1, 0.0), axis=1)
-    known = (weights > 0) & (square > VANISHING)
-    return jnp.sum(jnp.where(known, -cross / jnp.sqrt(jnp.where(known, square, 1.0)), 0.0))
-
-
-def log_chain(features: Features, chosen: Array) -> Scalar:
-    """Log density of the chosen rows, each given those before it, against uniform directions.
-
-    The first row has no mean direction and counts for nothing.
-    """
-    directions = features.components.directions
-    concentration = features.hyper.concentration
-    pull = chain_pull(directions @ directions.T, features.live)
-    terms = concentration * pull - log_mean_exp(concentration, directions.shape[1])
-    return jnp.sum(jnp.where(chosen & (jnp.arange(features.room) > 0), terms, 0.0))
-
-
-class _Ordering(NamedTuple):
-    """Weights in the original numbering, and the pull of the chain in the order they induce."""
-
-    weights: Array
-    pull: Scalar
-
-
-def _relocate_all(key: Key, features: Features, level: Scalar, design: Design) -> Features:
-    r"""Offer active features new weights over all of (0, 1), and so a new place in the order.
-
-    An active atom carries :math:`\alpha B(m, N-m+1)\,\mathrm{Beta}(\mu; m, N-m+1)`, so weights
-    drawn from that Beta cost nothing; the chain of directions in the new order and the density of
-    the level, one over its bound, decide. First all of them at once, which is accepted where the
-    repulsion is weak, then single ones.
-    """
-    directions = features.components.directions
-    cosines = directions @ directions.T
-    counts, n_rows = counts_of(features), features.assignments.shape[0]
-    active = counts > 0
-    key_weights, key = jax.random.split(key)
-    # Room first: the draws of a feature must not depend on how much room there is.
-    n_offers = 1 + design.n_relocations
-    repeated = jnp.broadcast_to(counts[:, None], (features.room, n_offers))
-    all_drawn = sticks.draw_active(key_weights, features.hyper.buffet, repeated, n_rows)
-
-    def offer(i: Array, now: _Ordering) -> _Ordering:
-        key_pick, key_accept = jax.random.split(jax.random.fold_in(key, i))
-        pick = jax.random.randint(key_pick, (), 0, jnp.maximum(jnp.sum(active), 1))
-        single = active & (jnp.cumsum(active) - 1 == pick)
-        chosen = jnp.where(i == 0, active, single)
-        weights = jnp.where(chosen, all_drawn[:, i].astype(now.weights.dtype), now.weights)
-        pull = pull_in_order(cosines, weights)
-        bound = level_bound(weights, active, n_rows)
-        log_ratio = features.hyper.concentration * (pull - now.pull)
-        log_ratio += jnp.log(level_bound(now.weights, active, n_rows)) - jnp.log(bound)
-        accepted, _ = accept(key_accept, jnp.where(bound > level, log_ratio, -jnp.inf))
-        return choose(accepted, _Ordering(weights, pull), now)
-
-    start = _Ordering(features.weights, pull_in_order(cosines, features.weights))
-    end = lax.fori_loop(0, n_offers, offer, start)
-    order = jnp.argsort(-end.weights, stable=True)
-    return reorder(features._replace(weights=end.weights), order, features.n_live)
 
 
 # ---------------------------------------------------------------- shared

@@ -32,8 +32,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.estimators.lfm_atoms import pull_in_order
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_order import pull_in_order
 from wideangle.infer.kernel import accept
 from wideangle.models.assignments import decide
 from wideangle.models.latent_features import Features, Hyper, level_bound, reorder

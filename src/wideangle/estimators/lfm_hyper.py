@@ -12,8 +12,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from wideangle.estimators.lfm_atoms import chain_pull
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_order import chain_pull
 from wideangle.infer.slice import slice_sampler
 from wideangle.models.latent_features import Features, FeatureStats, residual_energy
 from wideangle.priors import stick_breaking as sticks

@@ -18,7 +18,6 @@ from jax.scipy.special import gammaln
 
 from wideangle.estimators.lfm_atoms import (
     Slice,
-    log_chain,
     make_components,
     only_active,
     redraw_atoms,
@@ -27,6 +26,7 @@ from wideangle.estimators.lfm_atoms import (
 from wideangle.estimators.lfm_births import Seen, birth_moves
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_hyper import redraw_hyper
+from wideangle.estimators.lfm_order import log_chain
 from wideangle.estimators.lfm_vectors import Moved, Steps, move_vectors
 from wideangle.models.assignments import Noise, draw_noise, sweep_columns
 from wideangle.models.device_rows import DenseRows, SparseRows, summarise_on_device

@@ -24,13 +24,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.estimators.lfm_atoms import VANISHING, towards
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_order import towards
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Info, accept, make_info
 from wideangle.infer.slice import on_log_scale, slice_sampler
 from wideangle.models.latent_features import Features, FeatureStats, Hyper, log_lik
-from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.priors.mutual_angular import VANISHING, MutualAngular
 from wideangle.sphere import vmf
 from wideangle.types import Array, Components, Key, Scalar
 

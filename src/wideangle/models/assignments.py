@@ -22,6 +22,7 @@ Differs from the paper: its sampler takes :math:`\mu^*` as a constant.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -30,6 +31,11 @@ from jax import lax
 
 from wideangle.models.latent_features import level_bound
 from wideangle.types import Array, Key, Scalar
+
+TOGETHER = 8
+"""Columns before the last active one that are drawn in one program."""
+AHEAD = 64
+"""Columns after it that are drawn at once."""
 
 
 class Noise(NamedTuple):
@@ -101,37 +107,110 @@ def sweep_columns(
         Loop over all columns there is room for, live or not: a GPU then runs the loop without
         asking the host after every column whether to go on.
     """
-    n_rows, room = assignments.shape
     dtype = products.dtype
     columns = products.T
-    log_odds = jnp.log(weights) - jnp.log1p(-weights)
-    index = jnp.arange(room, dtype=jnp.int32)
-
-    def propose(k: Array, used: Array) -> tuple[Array, Array]:
-        own = inner[k, k]
-        pull = columns[k] - inner[k] @ used + own * used[k]
-        logit = log_odds[k] + (pull - 0.5 * own) / variance
-        return logit, decide(logit, site_uniforms(noise.keys[k], n_rows, dtype))
-
     used = assignments.T.astype(dtype)
+    index = jnp.arange(used.shape[0], dtype=jnp.int32)
     last = jnp.max(jnp.where(jnp.any(used > 0, axis=1), index, 0))
-
-    def before_last(k: Array, used: Array) -> Array:
-        _, free = propose(k, used)
-        return used.at[k].set(jnp.where(k < last, free.astype(dtype), used[k]))
-
-    def from_last(k: Array, used: Array) -> Array:
-        logit, free = propose(k, used)
-        earlier = jnp.any(used > 0, axis=1) & (index < k)
-        bound = level_bound(weights, earlier, n_rows)
-        with_it = jnp.minimum(weights[k], 1.0 / n_rows)
-        column = _coupled(logit, free, noise.any_row[k], noise.first_row[k], with_it, bound)
-        return used.at[k].set(column.astype(dtype))
-
+    sites = _Sites(noise, columns, inner, weights, variance)
     # While the last active column is untouched, nothing that happens before it moves the bound.
-    used = lax.fori_loop(0, room if fixed_length else last, before_last, used)
-    used = lax.fori_loop(last, jnp.asarray(n_live, jnp.int32), from_last, used)
+    used = _before(last, used, sites, fixed_length=fixed_length)
+    used = _after(last, jnp.asarray(n_live, jnp.int32), used, sites)
     return used.T.astype(jnp.uint8)
+
+
+class _Sites(NamedTuple):
+    """What a column is drawn from."""
+
+    noise: Noise
+    columns: Array
+    inner: Array
+    weights: Array
+    variance: Scalar
+
+    def part(self, first: Array, size: int, used: Array) -> tuple[Array, Array, Array]:
+        """Logits of ``size`` columns given all others, as if alone, and what goes with them.
+
+        Returns the logits (size, N), the inner products among the columns over the variance, and
+        their uniforms (size, N).
+        """
+        n_rows = used.shape[1]
+        inner = lax.dynamic_slice_in_dim(self.inner, first, size)
+        own = lax.dynamic_slice_in_dim(inner, first, size, axis=1)
+        mine = lax.dynamic_slice_in_dim(used, first, size)
+        weights = lax.dynamic_slice_in_dim(self.weights, first, size)
+        pull = lax.dynamic_slice_in_dim(self.columns, first, size) - inner @ used
+        square = jnp.diagonal(own)[:, None]
+        logits = (jnp.log(weights) - jnp.log1p(-weights))[:, None]
+        logits = logits + (pull + square * (mine - 0.5)) / self.variance
+        keys = lax.dynamic_slice_in_dim(self.noise.keys, first, size)
+        uniforms = jax.vmap(lambda key: site_uniforms(key, n_rows, used.dtype))(keys)
+        return logits, own / self.variance, uniforms
+
+
+def _before(last: Array, used: Array, sites: _Sites, *, fixed_length: bool) -> Array:
+    """Columns before the last active one, a few at a time.
+
+    The columns of a group meet all others in one matrix product; how they meet each other is a
+    handful of operations per row, written out, which the compiler makes one kernel of.
+    """
+    room = used.shape[0]
+    size = math.gcd(room, TOGETHER)
+
+    def group(number: Array, used: Array) -> Array:
+        first = number * size
+        logits, coupling, uniforms = sites.part(first, size, used)
+        old = lax.dynamic_slice_in_dim(used, first, size)
+        new: list[Array] = []
+        for j in range(size):
+            logit = logits[j]
+            for i in range(j):
+                logit = logit - coupling[j, i] * (new[i] - old[i])
+            free = decide(logit, uniforms[j]).astype(used.dtype)
+            new.append(jnp.where(first + j < last, free, old[j]))
+        return lax.dynamic_update_slice_in_dim(used, jnp.stack(new), first, axis=0)
+
+    n_groups = room // size if fixed_length else -(-last // size)
+    return lax.fori_loop(0, n_groups, group, used)
+
+
+def _after(last: Array, n_live: Array, used: Array, sites: _Sites) -> Array:
+    """The last active column and those after it, where whether any row uses one moves the bound.
+
+    All but a few of them come out empty, so many are drawn at once as if those before stayed as
+    they are; that holds up to the first that does not stay empty, and from there it begins anew.
+    """
+    room, n_rows = used.shape
+    size = min(room, AHEAD)
+    index = jnp.arange(room, dtype=jnp.int32)
+    active = jnp.any(used > 0, axis=1)
+
+    def look_ahead(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        k, used, active = state
+        first = jnp.minimum(k, room - size)  # a slice that would run over the end is moved back
+        logits, _, uniforms = sites.part(first, size, used)
+        mine = lax.dynamic_slice_in_dim(index, first, size)
+        bound = level_bound(sites.weights, active & (index < k), n_rows)
+        parts = (sites.noise.any_row, sites.noise.first_row, sites.weights)
+        any_row, first_row, weights = (lax.dynamic_slice_in_dim(p, first, size) for p in parts)
+        with_it = jnp.minimum(weights, 1.0 / n_rows)
+        free = decide(logits, uniforms)
+        drawn = jax.vmap(_coupled, (0, 0, 0, 0, 0, None))(
+            logits, free, any_row, first_row, with_it, bound
+        )
+        ours = (mine >= k) & (mine < n_live)
+        changes = ours & (jnp.any(drawn, axis=1) | (mine == last))
+        end = jnp.where(jnp.any(changes), jnp.argmax(changes), size - 1).astype(jnp.int32)
+        column = drawn[end] & ours[end]
+        place = first + end
+        kept = jnp.where(ours[end], column.astype(used.dtype), used[place])
+        active = active.at[place].set(jnp.any(kept > 0))
+        return place + 1, used.at[place].set(kept), active
+
+    def goes_on(state: tuple[Array, Array, Array]) -> Array:
+        return state[0] < n_live
+
+    return lax.while_loop(goes_on, look_ahead, (last, used, active))[1]
 
 
 def _coupled(

@@ -85,6 +85,11 @@ def log_lik(vectors: Array, stats: FeatureStats, noise: Scalar) -> Scalar:
     return -0.5 * (residual_energy(vectors, stats) / noise + normal)
 
 
+def counts_of(features: Features) -> Array:
+    """Rows that use each feature, (K,)."""
+    return jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
+
+
 def smallest_active(weights: Array, active: Array) -> Scalar:
     r"""Weight of the last active feature, :math:`\mu^*`; 1 where nothing is active."""
     return jnp.min(jnp.where(active, weights, 1.0))

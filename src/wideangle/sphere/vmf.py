@@ -58,10 +58,15 @@ def sample(key: Key, natural: Array, shape: tuple[int, ...] = ()) -> Array:
     batch = shape + natural.shape[:-1]
     cosine, sine = sample_cosine(key_cosine, concentration, natural.shape[-1], batch)
     gaussian = random.normal(key_side, shape + natural.shape, natural.dtype)
+    return place_around(mean, cosine, sine, gaussian)
+
+
+def place_around(mean: Array, cosine: Array, sine: Array, gaussian: Array) -> Array:
+    """The point at a given cosine to the mean direction, sideways along a Gaussian vector."""
     # Projected twice: a draw almost along the mean leaves mostly rounding the first time, which in
     # float32 at p = 2 put one draw in 1e5 off the sphere by a per cent.
     side = tangent(mean, tangent(mean, gaussian))
-    scale = sine / jnp.maximum(safe_norm(side), jnp.finfo(natural.dtype).tiny)
+    scale = sine / jnp.maximum(safe_norm(side), jnp.finfo(gaussian.dtype).tiny)
     return cosine[..., None] * mean + scale[..., None] * side
 
 
