@@ -74,10 +74,10 @@ def test_help_names_the_commands_and_the_extras(command):
     [
         (["demo"], {"output": Path("wideangle-demo"), "seed": 0}),
         (["demo", "-o", "a", "--seed", "3"], {"output": Path("a"), "seed": 3}),
-        (["bench"], {"output": None, "quick": False, "seed": 0}),
+        (["bench"], {"output": None, "quick": False, "seed": 0, "areas": []}),
         (
-            ["bench", "--quick", "--output", "a.json"],
-            {"output": Path("a.json"), "quick": True, "seed": 0},
+            ["bench", "--quick", "--output", "a.json", "--area", "vMF"],
+            {"output": Path("a.json"), "quick": True, "seed": 0, "areas": ["vMF"]},
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the area "experts" measures: the same things on both sides, and slopes of known costs."""
+"""What the area "experts" measures: the same things on both sides."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from numpyro.infer.util import log_density
 from wideangle import datasets
 from wideangle.bench import experts, experts_sampling
 from wideangle.bench.harness import Settings
-from wideangle.bench.record import OURS, Series
+from wideangle.bench.record import OURS
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
 from wideangle.models.sparse_likelihood import SparseBatch
 
@@ -47,26 +47,6 @@ def test_the_products_are_those_of_the_gradient():
         np.testing.assert_allclose(found, value, rtol=1e-5)
         both = np.concatenate([parts.gate, parts.experts[:, 0]])
         np.testing.assert_allclose(both, gradient, atol=1e-3)
-
-
-def test_a_pass_is_one_look_at_every_row():
-    step = experts.pass_work(0, TINY)().step
-    assert int(step[0]) == 1  # 300 rows are one minibatch
-    assert int(experts.pass_work(0, TINY._replace(rows=2500))().step[0]) == 3
-
-
-def test_exponents_are_slopes_of_log_time(monkeypatch):
-    def pretend(functions, repeats, calls):
-        return {
-            k: Series(tuple(f(r) * (1 + r) for r in range(repeats))) for k, f in functions.items()
-        }
-
-    monkeypatch.setattr(experts, "in_turns", pretend)
-    sizes = [TINY._replace(rows=n) for n in (16, 32, 64)]
-    slopes = experts.exponents(
-        QUICK, "rows", sizes, lambda seed, size: lambda: 1e-4 * size.rows**1.5
-    )
-    np.testing.assert_allclose(slopes.values, [1.5] * QUICK.repeats)
 
 
 def test_without_the_file_rows_are_drawn_and_that_is_said(monkeypatch, tmp_path):
@@ -112,5 +92,5 @@ def test_last_draws_are_taken_from_every_chain_and_repeated_if_few():
 @pytest.mark.slow
 def test_a_quick_run_has_every_case():
     cases = experts.measure(QUICK)
-    assert len({case.name for case in cases}) == len(cases) == 7
+    assert len({case.name for case in cases}) == len(cases) == 5
     assert all(OURS in case.entries for case in cases)

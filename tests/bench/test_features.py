@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from wideangle.bench import feature_quality as quality
 from wideangle.bench import features
 from wideangle.bench.harness import AREAS, Settings
-from wideangle.bench.record import OURS, Series
+from wideangle.bench.record import OURS
 from wideangle.datasets import block_images
 
 QUICK = Settings(quick=True, seed=0, repeats=2)
@@ -15,21 +15,6 @@ QUICK = Settings(quick=True, seed=0, repeats=2)
 
 def test_the_area_is_measured():
     assert AREAS["features"] == features.__name__
-
-
-def test_exponents_are_slopes_of_log_time(monkeypatch):
-    """By a clock of our own: a busy machine would bend the slopes."""
-
-    def clock(functions, repeats, calls):
-        return {
-            name: Series(tuple(0.1 * (r + 1) * function(r) for r in range(repeats)))
-            for name, function in functions.items()
-        }
-
-    monkeypatch.setattr(features, "in_turns", clock)
-    sizes = [features.SMALL._replace(rows=n) for n in (16, 32, 64)]
-    slopes = features.exponents(QUICK, "rows", sizes, lambda size: lambda: size.rows**1.5)
-    np.testing.assert_allclose(slopes.values, [1.5] * QUICK.repeats)
 
 
 def test_rows_without_the_file_have_the_density_of_text():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,9 +22,6 @@ from wideangle.bench import experts_sampling
 from wideangle.bench.harness import Settings, in_turns
 from wideangle.bench.record import OURS, Case, Series
 from wideangle.estimators.methods import paper_method
-from wideangle.estimators.moe_climb import TABLE, Data, Job, Objective
-from wideangle.estimators.moe_start import start
-from wideangle.infer.ascent import Minibatches, ascend, begin
 from wideangle.models.experts import LogisticExperts
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik, predict
 from wideangle.models.sparse_likelihood import SparseBatch
@@ -36,9 +32,6 @@ EXPERT = LogisticExperts()
 DENSITY = 0.113
 """Share of the entries of Adult-9 that are not 0."""
 PRODUCTS = "its two matrix products"
-LINEAR = "linear growth"
-STEEPEST = 1.1
-"""Largest exponent of the cost in one size."""
 
 
 class Size(NamedTuple):
@@ -63,13 +56,12 @@ ADULT, SMALL = Size(32_561, 124, 30), Size(2_000, 30, 8)
 
 
 def measure(settings: Settings) -> list[Case]:
-    """Gradients, sampling, variational fit, growth."""
+    """Gradients, sampling, variational fit."""
     size = SMALL if settings.quick else ADULT
     return [
         *gradients(settings, size),
         *experts_sampling.measure(settings),
         *variational(settings, size),
-        *growth(settings, size),
     ]
 
 
@@ -197,74 +189,3 @@ def variational(settings: Settings, size: Size) -> list[Case]:
         Case(f"{label}, whole fit", "s", {OURS: Series((seconds,))}, note=note),
         Case(f"{label}, test log-loss", "nats", losses, note=note),
     ]
-
-
-def growth(settings: Settings, size: Size) -> list[Case]:
-    """Exponents of the cost in each size: slopes of log time against log size."""
-    factors = (1.0, 16.0) if settings.quick else (0.25, 0.5, 1.0, 2.0)
-    works: dict[str, Callable[[int, Size], Callable[[], Any]]] = {
-        "dense gradient": dense_work,
-        "sparse gradient": sparse_work,
-    }
-    if not settings.quick:  # every size is compiled anew
-        works["pass of VI"] = pass_work
-    cases = []
-    for name, work in works.items():
-        for axis in ("rows",) if settings.quick else Size._fields:
-            sizes = [
-                size._replace(**{axis: max(2, int(getattr(size, axis) * factor))})
-                for factor in factors
-            ]
-            slopes = exponents(settings, axis, sizes, work)
-            ones = Series((1.0,) * len(slopes.values))
-            targets = {} if settings.quick else {LINEAR: 1 / STEEPEST}
-            note = "Growth: slope of log seconds against log size; times better is 1 over it."
-            entries = {OURS: slopes, LINEAR: ones}
-            label = f"{name}, exponent in {axis}"
-            cases.append(Case(label, "exponent", entries, targets=targets, note=note))
-    return cases
-
-
-def exponents(
-    settings: Settings, axis: str, sizes: list[Size], work: Callable[[int, Size], Callable[[], Any]]
-) -> Series:
-    """One slope a repeat, sizes in turns."""
-    calls = {str(one): work(settings.seed, one) for one in sizes}
-    turns = {name: (lambda _, call=call: call()) for name, call in calls.items()}
-    seconds = in_turns(turns, settings.repeats, calls=3)
-    lengths = np.log([getattr(one, axis) for one in sizes])
-    times = np.log([seconds[str(one)].values for one in sizes])
-    return Series(tuple(float(s) for s in np.polyfit(lengths, times, 1)[0]))
-
-
-def dense_work(seed: int, size: Size) -> Callable[[], Any]:
-    """A gradient on dense rows."""
-    weights, rows, targets = draw_problem(seed, size)
-    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
-    return lambda: value_and_gradient(weights, batch)
-
-
-def sparse_work(seed: int, size: Size) -> Callable[[], Any]:
-    """A gradient on sparse rows."""
-    weights, rows, targets = draw_problem(seed, size)
-    batch = SparseBatch(rows, targets, np.ones(size.rows))
-    return lambda: value_and_gradient(weights, batch)
-
-
-def pass_work(seed: int, size: Size) -> Callable[[], Any]:
-    """A pass over the rows by the variational fit, from one and the same state."""
-    _, rows, targets = draw_problem(seed, size)
-    prior = prior_of(size)
-    job = Job(
-        prior, prior, EXPERT, q="diagonal", n_passes=1, batch_size=1024, learning_rate=0.02,
-        strengths=(0.0, 0.0), gamma=1.0, dtype=np.float32,
-    )  # fmt: skip
-    data = Data(rows, targets, np.ones(size.rows, np.float32))
-    keys = jax.random.split(jax.random.key(seed))
-    state = begin(start(keys[0], job.q, EXPERT, data, size.experts, n_starts=1))
-    batches = Minibatches(seed, *data, job.batch_size)
-    noise = jax.random.normal(keys[1], (max(TABLE, 4 * size.experts * batches.size),), job.dtype)
-    constants = noise, job.terms(jnp.full(1, 0.35, job.dtype))
-    rates = jax.tree.map(lambda _: job.learning_rate, state.position)
-    options = {"rates": rates, "n_steps": batches.per_pass, "progress": False}
-    return lambda: ascend(keys[1], Objective(EXPERT), state, batches, constants, **options).state

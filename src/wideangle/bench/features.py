@@ -1,4 +1,4 @@
-"""The latent feature model: what a sweep costs, what a fit finds, and how the cost grows.
+"""The latent feature model: what a sweep costs and what a fit finds.
 
 A sweep cannot be cheaper than the products that every sampler of the model needs: rows with
 features, and assignments with features or rows. That floor is timed in turns with the sweep.
@@ -6,7 +6,6 @@ features, and assignments with features or rows. That floor is timed in turns wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -26,13 +25,11 @@ from wideangle.estimators.lfm_start import Start
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.latent_features import with_room
 
-PRODUCTS, LINEAR, TWO_SECONDS = "its two matrix products", "linear growth", "two seconds"
+PRODUCTS, TWO_SECONDS = "its two matrix products", "two seconds"
 TIMES_FLOOR = 10.0
 """Most that a sweep may cost, in products."""
 SECONDS = 2.0
 """Most that a sweep may take on 20-News with 300 features."""
-STEEPEST = 1.1
-"""Largest exponent of the cost of a sweep in one size."""
 WARM = 3
 """Sweeps before the clock starts; they compile."""
 DENSITY = 0.01
@@ -51,11 +48,10 @@ NEWS, SMALL_NEWS = Size(18_846, 5000, 300), Size(600, 200, 20)
 
 
 def measure(settings: Settings) -> list[Case]:
-    """Sweeps, growth, quality."""
+    """Sweeps, quality."""
     return [
         dense_sweep(settings),
         *sparse_sweep(settings),
-        *growth(settings),
         *feature_quality.measure(settings),
     ]
 
@@ -151,41 +147,6 @@ def sparse_sweep(settings: Settings) -> list[Case]:
             note=f"Sparse sweeps: {source}, {sweeper.n_live} features after a sweep.",
         )
     ]
-
-
-def growth(settings: Settings) -> list[Case]:
-    """Exponents of the cost of a sweep: slopes of log seconds against log size."""
-    base = SMALL if settings.quick else DENSE
-    factors = (1.0, 8.0) if settings.quick else (0.5, 1.0, 2.0, 4.0)
-    cases = []
-    for axis in ("rows",) if settings.quick else Size._fields:
-        sizes = [base._replace(**{axis: int(getattr(base, axis) * f)}) for f in factors]
-        slopes = exponents(
-            settings, axis, sizes, lambda size: dense_sweeper(settings.seed, size).ready().sweep
-        )
-        cases.append(
-            Case(
-                f"sweep, exponent in {axis}",
-                "exponent",
-                {OURS: slopes, LINEAR: Series((1.0,) * len(slopes.values))},
-                targets={} if settings.quick else {LINEAR: 1.0 / STEEPEST},
-                note="Growth: slope of log seconds against log size, from "
-                f"{_label(base)} times {factors}; times better is 1 over it.",
-            )
-        )
-    return cases
-
-
-def exponents(
-    settings: Settings, axis: str, sizes: list[Size], make: Callable[[Size], Callable[[], Any]]
-) -> Series:
-    """One slope a repeat, sizes in turns."""
-    calls = {size: make(size) for size in sizes}
-    turns = {str(size): (lambda _, call=call: call()) for size, call in calls.items()}
-    seconds = in_turns(turns, settings.repeats, calls=3)
-    lengths = np.log([getattr(size, axis) for size in sizes])
-    times = np.log([seconds[str(size)].values for size in sizes])
-    return Series(tuple(float(slope) for slope in np.polyfit(lengths, times, 1)[0]))
 
 
 def dense_sweeper(seed: int, size: Size) -> Sweeper:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wideangle.bench.machine import describe
-from wideangle.bench.record import OURS, Case, Series, show, to_json
+from wideangle.bench.record import OURS, Case, Series, from_json, show, to_json
 
 FOLDER = Path("results") / "bench"
 
@@ -29,6 +30,7 @@ AREAS = {
     "sampling": "wideangle.bench.sampling",
     "experts": "wideangle.bench.experts",
     "features": "wideangle.bench.features",
+    "growth": "wideangle.bench.growth",
     "import": "wideangle.bench.imports",
 }
 """Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""
@@ -42,28 +44,54 @@ class Settings(NamedTuple):
     repeats: int
 
 
-def run(output: Path | None, quick: bool, seed: int) -> dict[str, Any]:
-    """Measure every area, print a table, write the record; returns the record."""
+def run(output: Path | None, quick: bool, seed: int, areas: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure every area, or the named ones; print a table, write the record and return it.
+
+    The record is written after every area: what was measured before a crash is kept. Named areas
+    take their place in the record that is there, each with the stamp of its own measurement.
+    """
+    if unknown := [area for area in areas if area not in AREAS]:
+        raise ValueError(f"no area {unknown[0]!r}; the areas are {', '.join(AREAS)}.")
     name = "quick" if quick else "full"
     output = output or FOLDER / f"{name}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     settings = Settings(quick, seed, repeats=3 if quick else 5)
+    record: dict[str, Any] = {"name": name, "settings": settings._asdict(), "areas": {}}
+    if areas and output.exists():
+        record["areas"] = _areas_of(output, record["settings"])
     console = Console(width=None if sys.stdout.isatty() else 160)
-    start = time.perf_counter()
-    areas: dict[str, list[Case]] = {}
-    head = {"name": name, "settings": settings._asdict(), **describe()}
-    for area, module in AREAS.items():
+    for area in areas or AREAS:
         console.print(f"measuring: {area} ...", highlight=False)
-        areas[area] = import_module(module).measure(settings)
-    record = {
-        **head,
-        "seconds": round(time.perf_counter() - start, 1),
-        "areas": {area: [to_json(case) for case in cases] for area, cases in areas.items()},
-    }
-    console.print(make_table(areas))
-    output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    console.print(f"Record: {output} ({record['seconds']:.0f} s)", soft_wrap=True, highlight=False)
+        measured = stamped(area, settings)
+        cases = {area: [from_json(case) for case in measured["cases"]]}
+        console.print(make_table(cases))
+        console.print(f"{area}: {measured['stamp']['seconds']:.0f} s", highlight=False)
+        kept = record["areas"] | {area: measured}
+        record["areas"] = {known: kept[known] for known in AREAS if known in kept}
+        output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    console.print(f"Record: {output}", soft_wrap=True, highlight=False)
     return record
+
+
+def stamped(area: str, settings: Settings) -> dict[str, Any]:
+    """The cases of one area, and when, where and by what they were measured."""
+    stamp = describe()
+    start = time.perf_counter()
+    cases: list[Case] = import_module(AREAS[area]).measure(settings)
+    stamp["seconds"] = round(time.perf_counter() - start, 1)
+    stamp["finished"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"stamp": stamp, "cases": [to_json(case) for case in cases]}
+
+
+def _areas_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Areas of an earlier run with the same settings."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if earlier["settings"] != settings:
+        raise ValueError(
+            f"{path} was measured with {earlier['settings']}, not {settings}; "
+            "name another --output."
+        )
+    return earlier["areas"]
 
 
 def in_turns(

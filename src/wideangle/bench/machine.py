@@ -9,7 +9,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("wideangle", "jax", "jaxlib", "numpyro", "numpy", "scipy")
+PACKAGES = (
+    "wideangle",
+    "jax",
+    "jaxlib",
+    "numpyro",
+    "blackjax",
+    "scikit-learn",
+    "numba",
+    "numpy",
+    "scipy",
+)
 
 
 def describe() -> dict[str, Any]:

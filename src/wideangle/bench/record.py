@@ -10,6 +10,7 @@ import numpy as np
 
 OURS = "wideangle"
 """Name of our entry, the first of every case."""
+EXPONENT = "exponent"
 THOUSAND = 1000
 
 
@@ -37,6 +38,25 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """What one growing size does to a cost: the points behind a slope."""
+
+    axis: str
+    """What grows: ``rows``, ``columns`` or ``components``."""
+    sizes: tuple[float, ...]
+    values: tuple[Series, ...]
+    """One series per size."""
+    unit: str
+    most: float | None = None
+    """Largest exponent that is allowed."""
+
+    def slopes(self) -> Series:
+        """Exponents: slopes of log value against log size by least squares, one per repeat."""
+        logs = np.log([series.values for series in self.values])
+        return Series(tuple(float(s) for s in np.polyfit(np.log(self.sizes), logs, 1)[0]))
+
+
+@dataclass(frozen=True)
 class Case:
     """One comparison."""
 
@@ -48,6 +68,7 @@ class Case:
     targets: Mapping[str, float] = field(default_factory=dict)
     """By rival: the least factor by which we should be better."""
     note: str = ""
+    curve: Curve | None = None
 
     def factors(self) -> dict[str, Series]:
         """By rival: how many times better we are (below 1: worse)."""
@@ -57,9 +78,13 @@ class Case:
         return {name: series.over(self.entries[OURS]) for name, series in rivals.items()}
 
     def missed(self) -> list[str]:
-        """Rivals against which the median factor is below its target."""
+        """Rivals against which the median factor is below its target; ``exponent`` if too steep."""
         factors = self.factors()
-        return [name for name, least in self.targets.items() if factors[name].median < least]
+        names = [name for name, least in self.targets.items() if factors[name].median < least]
+        limit = None if self.curve is None else self.curve.most
+        if limit is not None and self.entries[OURS].median > limit:
+            names.append(EXPONENT)
+        return names
 
 
 def show(value: float) -> str:
@@ -77,6 +102,7 @@ def to_json(case: Case) -> dict[str, Any]:
         "factors": {name: _series(series) for name, series in case.factors().items()},
         "targets": dict(case.targets),
         "note": case.note,
+        **({} if case.curve is None else {"curve": _curve(case.curve)}),
     }
 
 
@@ -89,7 +115,24 @@ def from_json(data: Mapping[str, Any]) -> Case:
         higher_is_better=data["higher_is_better"],
         targets=data["targets"],
         note=data["note"],
+        curve=_to_curve(data["curve"]) if "curve" in data else None,
     )
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    values = [series.values for series in curve.values]
+    return {
+        "axis": curve.axis,
+        "sizes": curve.sizes,
+        "values": values,
+        "unit": curve.unit,
+        "most": curve.most,
+    }
+
+
+def _to_curve(data: Mapping[str, Any]) -> Curve:
+    values = tuple(Series(tuple(one)) for one in data["values"])
+    return Curve(data["axis"], tuple(data["sizes"]), values, data["unit"], data["most"])
 
 
 def _series(series: Series) -> dict[str, Any]:

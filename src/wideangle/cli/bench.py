@@ -19,6 +19,15 @@ def bench(
         bool, typer.Option("--quick", help="Small problems only: checks that it runs, not speed.")
     ] = False,
     seed: Seed = 0,
+    area: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--area",
+            "-a",
+            help="Measure this area only and put it into the record that is there; may be given "
+            "several times.",
+        ),
+    ] = None,
 ) -> None:
     """Measure speed and effective samples per second against other libraries.
 
@@ -27,4 +36,4 @@ def bench(
     """
     from wideangle.bench import run
 
-    run(output=output, quick=quick, seed=seed)
+    run(output=output, quick=quick, seed=seed, areas=area or [])
