@@ -11,20 +11,21 @@ PACKAGE = Path(__file__).parents[1] / "src" / "wideangle"
 
 MATHS = (
     "types checks storage sphere priors models posterior diagnostics arviz_adapter infer datasets "
-    "streaming"
+    "streaming sharding"
 )
 LAYERS = {
     "types": "",
     "checks": "",
+    "sharding": "",
     "storage": "types checks",
     "sphere": "types checks",
     "priors": "types checks sphere",
-    "models": "types checks sphere priors",
+    "models": "types checks sphere priors sharding",
     # Strangers to priors and models: that is what makes the samplers work for any other model.
     "diagnostics": "types checks",
     "arviz_adapter": "types checks",
     "posterior": "types checks arviz_adapter diagnostics",
-    "infer": "types checks sphere posterior diagnostics",
+    "infer": "types checks sphere posterior diagnostics sharding",
     "datasets": "types checks",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
     "streaming": "types checks infer",

@@ -23,6 +23,7 @@ from wideangle.models.mixture_of_experts import Batch
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key
 
@@ -151,6 +152,7 @@ class Job:
             part = ascend(
                 keys[3], Objective(self.expert), state, batches, constants,
                 rates=rates, n_steps=n_steps, until=stop, progress=progress, callback=watch,
+                mesh=current_mesh(),
             )  # fmt: skip
             state, interrupted = part.state, part.interrupted
             traces.append(part.trace)

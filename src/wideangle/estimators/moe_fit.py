@@ -27,6 +27,7 @@ from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.sharding import current_mesh, writes
 from wideangle.storage import Checkpoint, StorageError, fingerprint
 from wideangle.types import Key
 
@@ -244,7 +245,8 @@ def regulariser(settings: Any) -> Regulariser | None:
 def batch_for_sampling(data: Rows, expert: ExpertLikelihood, n_experts: int) -> Batch | SparseBatch:
     """All rows, for methods that need them at every step: sparse where that is faster."""
     rows = data.rows
-    if not sp.issparse(rows) or jax.default_backend() != "cpu" or not has_sparse_form(expert):
+    there = jax.default_backend() != "cpu" or current_mesh() is not None
+    if not sp.issparse(rows) or there or not has_sparse_form(expert):
         return dense_batch(data)
     size = rows.shape[0] * rows.shape[1]
     share = SPARSE_SHARE * min(1.0, n_experts / SPARSE_EXPERTS)
@@ -262,7 +264,10 @@ def batch_for_sampling(data: Rows, expert: ExpertLikelihood, n_experts: int) -> 
 
 
 def dense_batch(data: Rows) -> Batch:
-    """All rows on the device; refuses sparse data that would not fit."""
+    """All rows on the device, or on the host if they are to be spread over several.
+
+    Refuses sparse data that would not fit.
+    """
     rows = data.rows
     if sp.issparse(rows):
         size = rows.shape[0] * rows.shape[1] * 4
@@ -304,4 +309,16 @@ def checkpoint_for(
     arrays = arrays | {"key": jax.random.key_data(key)}
     arrays |= {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(priors))}
     mark = fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
-    return Checkpoint(settings.checkpoint, fingerprint=mark)
+    # Of several processes one writes, and all read.
+    kind = Checkpoint if writes() else ReadOnlyCheckpoint
+    return kind(settings.checkpoint, fingerprint=mark)
+
+
+class ReadOnlyCheckpoint(Checkpoint):
+    """A checkpoint that another process writes."""
+
+    def __call__(self, state: Any, draws: Any) -> None:
+        """Leave it to the other."""
+
+    def remove(self, **_: Any) -> None:
+        """Leave it to the other."""

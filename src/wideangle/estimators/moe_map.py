@@ -23,6 +23,7 @@ from wideangle.models.coordinates import (
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.mixture_of_experts import Batch
 from wideangle.priors.components import ComponentPrior
+from wideangle.sharding import current_mesh
 from wideangle.sphere.diversity import angular_spread
 from wideangle.types import Array, Key, Scalar
 
@@ -154,6 +155,8 @@ def fill(batch: Batch) -> Batch:
     """Add rows of weight 0 up to a round number, so that many sizes share one program."""
     missing = round_up(len(batch.targets)) - len(batch.targets)
     pad = [np.pad(np.asarray(leaf), [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in batch]
+    if current_mesh() is not None:  # one device need not hold all rows
+        return Batch(*pad)
     return Batch(*(jnp.asarray(leaf) for leaf in pad))
 
 

@@ -39,10 +39,12 @@ from wideangle.models.coordinates import (
     weights_of,
 )
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
+from wideangle.models.sharded_rows import shard
 from wideangle.models.sparse_likelihood import SparseBatch
 from wideangle.posterior import Draws
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.learning import update_prior
+from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -134,7 +136,9 @@ def fit_mcmc(
         )
         _stop_if(modes.interrupted)
         start = jax.tree.map(lambda leaf: leaf[:n_chains], modes.points)
-    stage = partial(_stage, method, n_chains=n_chains, progress=progress)
+    mesh = current_mesh()
+    spread = None if mesh is None else shard(problem.batch, mesh)
+    stage = partial(_stage, method, n_chains=n_chains, progress=progress, spread=spread)
     n_first = n_warmup // 2
     if n_first:
         first = stage(key_first, start, problem, n_warmup=n_first, n_draws=max(n_first // 2, 1))
@@ -154,7 +158,7 @@ def fit_mcmc(
     with checkpoint:
         second = stage(key_second, start, problem, **counts, on_chunk=checkpoint, resume=state)
     if not second.interrupted:
-        checkpoint.remove()
+        checkpoint.remove(may_fail=True)
     draws = earlier.followed_by(second.draws)
     _stop_if(draws.n_draws == 0)
     return McmcFit(draws, problem.priors, second)
@@ -166,7 +170,9 @@ def _stop_if(interrupted: bool) -> None:
         raise KeyboardInterrupt("stopped before the first draw")
 
 
-def _stage(method: Sampler, key: Key, start: Point, problem: Problem, **options: Any) -> Run:
+def _stage(
+    method: Sampler, key: Key, start: Point, problem: Problem, *, spread: Any = None, **options: Any
+) -> Run:
     return run(
         key,
         method.recipe,
@@ -174,7 +180,7 @@ def _stage(method: Sampler, key: Key, start: Point, problem: Problem, **options:
         steps=method.steps,
         targets=method.targets,
         collect=method.collect,
-        data=problem,
+        data=problem if spread is None else problem._replace(batch=spread),
         **options,
     )
 

@@ -16,8 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 
 from wideangle.infer.progress import Progress
+from wideangle.sharding import gathered, in_company, spread
 from wideangle.types import Array, Key
 
 CALL_BYTES = 2**25
@@ -218,6 +220,7 @@ def ascend(
     until: int | None = None,
     progress: bool | None = None,
     callback: Callable[[AscentState, np.ndarray], None] | None = None,
+    mesh: Mesh | None = None,
 ) -> Ascent:
     """Climb from ``state`` until ``n_steps`` are done (steps already done count).
 
@@ -234,6 +237,8 @@ def ascend(
     callback
         Called between calls as ``callback(state, trace so far)``; with the state a run can be
         saved, and taken up again to the same bits.
+    mesh
+        Devices over which the rows of every batch are spread.
 
     Notes
     -----
@@ -242,9 +247,16 @@ def ascend(
     began = done = int(state.step[0])
     last = n_steps if until is None else min(until, n_steps)
     traces, interrupted = [np.zeros((0, state.step.shape[0]))], False
+
+    def take(first: int) -> Any:
+        if first >= last:
+            return None
+        rows = batches.take(first)
+        return rows if mesh is None else spread(rows, mesh, axis=1)
+
     try:
-        with _Bar(n_steps, 0, progress) as bar:
-            rows = batches.take(done) if done < last else None
+        with _Bar(n_steps, 0, progress) as bar, in_company():
+            rows = take(done)
             while done < last:
                 limit = min(batches.per_call, last - done)
                 sizes = jnp.int32(n_steps), jnp.int32(limit)
@@ -252,7 +264,7 @@ def ascend(
                     objective, batches.per_call, key, state, rows, constants, rates, *sizes
                 )
                 # The device works on this call while the host gathers the rows of the next one.
-                rows = batches.take(done + limit) if done + limit < last else None
+                rows = take(done + limit)
                 trace = np.asarray(trace)[:limit]
                 state, done = moved, done + limit
                 traces.append(trace)
@@ -262,6 +274,8 @@ def ascend(
     except KeyboardInterrupt:
         interrupted = True
         warnings.warn(f"interrupted after {done} of {n_steps} steps", RuntimeWarning, stacklevel=2)
+    if mesh is not None:
+        state = gathered(state)
     return Ascent(state, np.concatenate(traces)[: done - began], interrupted)
 
 

@@ -21,6 +21,7 @@ from wideangle.infer import adapt
 from wideangle.infer.program import Program, Recipe, RunState, compiled
 from wideangle.infer.progress import Progress
 from wideangle.posterior import Draws
+from wideangle.sharding import in_company
 from wideangle.types import Key, Latents
 
 CHUNK_SECONDS = 0.5
@@ -231,7 +232,7 @@ def _loop(
     done = plan.round_of(state)
     first = True
     try:
-        with Progress(plan.n_rounds, plan.n_warmup, show) as bar:
+        with Progress(plan.n_rounds, plan.n_warmup, show) as bar, in_company():
             while done < plan.n_rounds:
                 limit = min(size, largest, plan.n_rounds - done)
                 began = time.monotonic()

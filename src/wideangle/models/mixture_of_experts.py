@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from wideangle.models.experts import ExpertLikelihood
+from wideangle.models.sharded_rows import ShardedBatch, sum_over_shards
 from wideangle.models.sparse_likelihood import SparseBatch, sparse_log_lik
 from wideangle.types import Array, Scalar
 
@@ -41,7 +42,10 @@ class Batch(NamedTuple):
     weights: Array
 
 
-def log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch) -> Scalar:
+AnyBatch: TypeAlias = Batch | SparseBatch | ShardedBatch
+
+
+def log_lik(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch) -> Scalar:
     r"""Weighted log-likelihood :math:`\sum_n w_n\log p(y_n\mid x_n)`, the choice summed out.
 
     Value and gradient are one forward and one backward matrix product; the gradient is written
@@ -52,13 +56,19 @@ def log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBat
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch) -> Scalar:
+def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch) -> Scalar:
     if isinstance(batch, SparseBatch):
         return sparse_log_lik(batch, *weights, gradient=False)[0]
+    if isinstance(batch, ShardedBatch):
+        return sum_over_shards(lambda w, own: _log_lik(expert, w, Batch(*own)), weights, batch)
     return _over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], batch)
 
 
-def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: Batch | SparseBatch):
+def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch):
+    if isinstance(batch, ShardedBatch):
+        return sum_over_shards(
+            lambda w, own: _log_lik_forward(expert, w, Batch(*own)), weights, batch
+        )
     if isinstance(batch, SparseBatch):
         value, *parts = sparse_log_lik(batch, *weights, gradient=True)
         return value, Weights(*parts)

@@ -1,4 +1,4 @@
-"""One measurement a process, so that its peak memory is its own: ``python -m ...jobs NAME JSON``."""
+"""One measurement a process, so that its peak memory is its own: ``jobs NAME JSON``."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def vi(
     """Fit stochastic VI to the file; judge it beside the truth and a logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
-    from wideangle import MixtureOfExpertsClassifier
     from wideangle.bench.scale import drawn
+    from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
     from wideangle.streaming import NpyRows
 
     source = NpyRows(Path(folder) / "X.npy", Path(folder) / "y.npy")

@@ -1,0 +1,123 @@
+"""One fit on many devices: rows spread over them, everything else on each.
+
+The same program runs on one device, on all devices of a machine, and on the devices of many
+machines::
+
+    with rows_over():  # all devices that JAX sees
+        model.fit(X, y)
+
+On several machines every process runs this same script, with the same data and settings, after
+:func:`join`. A sum over rows is then a sum on every device and one exchange of a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = "rows"
+_MESH: ContextVar[Mesh | None] = ContextVar("wideangle_mesh", default=None)
+
+
+class LostProcessError(RuntimeError):
+    """Another process of the same fit has gone."""
+
+
+@contextmanager
+def rows_over(devices: Sequence[Any] | None = None) -> Iterator[Mesh]:
+    """Spread the rows of the fits in this block over devices; by default over all.
+
+    Parameters
+    ----------
+    devices
+        Devices of all processes, in the same order in each of them.
+    """
+    mesh = Mesh(np.array(jax.devices() if devices is None else list(devices)), (AXIS,))
+    token = _MESH.set(mesh)
+    try:
+        yield mesh
+    finally:
+        _MESH.reset(token)
+
+
+def join(
+    coordinator: str, n_processes: int, process: int, *, patience_seconds: int = 30, **options: Any
+) -> None:
+    """Make this process one of several; to be called before anything else of JAX.
+
+    Parameters
+    ----------
+    coordinator
+        Address and port of process 0, ``"host:port"``.
+    n_processes, process
+        How many there are, and which one this is (0, 1, ...).
+    patience_seconds
+        A process that is silent for so long is given up, and the others end.
+    options
+        Passed on to :func:`jax.distributed.initialize`.
+    """
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # The defaults are minutes: too long to wait for a process that is gone.
+    jax.distributed.initialize(
+        coordinator,
+        n_processes,
+        process,
+        heartbeat_timeout_seconds=patience_seconds,
+        shutdown_timeout_seconds=patience_seconds,
+        **options,
+    )
+
+
+def current_mesh() -> Mesh | None:
+    """Devices of the block of :func:`rows_over` around the caller, or None."""
+    return _MESH.get()
+
+
+def writes() -> bool:
+    """Whether this process is the one that writes files."""
+    return current_mesh() is None or jax.process_index() == 0
+
+
+def spread(tree: Any, mesh: Mesh, axis: int = 0) -> Any:
+    """Arrays with their rows (along ``axis``) spread over a mesh, filled up with zeros to fit.
+
+    Every process hands its devices their part and no more.
+    """
+
+    def one(leaf: Any) -> jax.Array:
+        host = np.asarray(leaf)
+        missing = -host.shape[axis] % mesh.size
+        if missing:
+            host = np.pad(host, [(0, missing if a == axis else 0) for a in range(host.ndim)])
+        spec = PartitionSpec(*[None] * axis, AXIS)
+        place = NamedSharding(mesh, spec)
+        return jax.make_array_from_callback(host.shape, place, lambda index: host[index])
+
+    return jax.tree.map(one, tree)
+
+
+def gathered(tree: Any) -> Any:
+    """Arrays that are the same on all devices, as arrays of this process."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+
+
+@contextmanager
+def in_company() -> Iterator[None]:
+    """Turn the failure of a fit whose other processes are gone into a sentence."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        mesh = current_mesh()
+        if mesh is None or not mesh.is_multi_process:
+            raise
+        raise LostProcessError(
+            "another process of this fit has ended or cannot be reached. Start all of them again: "
+            "with checkpoint=, the fit goes on from where it was saved."
+        ) from error

@@ -1,0 +1,93 @@
+"""A fit in a process of its own: ``python sharded_fit.py '{"devices": 4, ...}'`` prints JSON."""
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+
+given = json.loads(sys.argv[1])
+devices = given.get("devices", 1)
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import jax  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+n_processes = given.get("processes", 1)
+if n_processes > 1:
+    from wideangle.sharding import join
+
+    join(f"localhost:{given['port']}", n_processes, given["process"], patience_seconds=15)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from wideangle import MixtureOfExpertsClassifier  # noqa: E402
+from wideangle.infer import ascent  # noqa: E402
+from wideangle.sharding import current_mesh, rows_over  # noqa: E402
+
+
+def data(n=1000, p=3):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(n, p))
+    return X, (generator.random(n) < 1 / (1 + np.exp(-3 * X[:, 0] * X[:, 1]))).astype(int)
+
+
+def by_vi():
+    if "stop_after" in given:
+        left, take = iter(range(given["stop_after"])), ascent.Minibatches.take
+
+        def counted(self, first):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return take(self, first)
+
+        ascent.Minibatches.take = counted
+    X, y = data()
+    model = MixtureOfExpertsClassifier(
+        3, inference="vi", n_starts=2, batch_size=128, n_passes=given.get("n_passes", 20),
+        checkpoint=given.get("checkpoint"), random_state=0, progress=False,
+    )  # fmt: skip
+    model.fit(X, y)
+    return {"proba": model.predict_proba(X[:50])[:, 1].tolist(), "steps": model.notes_["steps"]}
+
+
+def by_mcmc():
+    """A short chain in double precision: rounding errors grow along a chain."""
+    from wideangle.estimators.moe_mcmc import fit_mcmc, point_of
+    from wideangle.models.coordinates import Priors, Problem
+    from wideangle.models.experts import LogisticExperts
+    from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
+    from wideangle.models.sharded_rows import shard
+    from wideangle.priors.components import PolarComponents
+    from wideangle.priors.mutual_angular import MutualAngular
+
+    n = 4097  # no multiple of anything: filled up
+    X, y = data(n)
+    batch = Batch(X, y, np.linspace(0.5, 1.5, n))
+    prior = PolarComponents(MutualAngular(3, 3, 2.0, "II"), 2.0, 1.0)
+    problem = Problem(Priors(prior, prior), LogisticExperts(), batch)
+    generator = np.random.default_rng(1)
+    gate, experts = jnp.asarray(generator.normal(size=(2, 2, 3, 3)))
+    start = jax.vmap(lambda w: point_of(problem.priors, w))(Weights(gate, experts[:, :, None]))
+    mesh = current_mesh()
+    seen = batch if mesh is None else shard(batch, mesh)
+    whole = jax.jit(jax.value_and_grad(lambda w, b: log_lik(problem.expert, w, b)))(
+        Weights(gate[0], experts[0][:, None]), seen
+    )
+    flat = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(whole)]
+    result = {"log_lik": np.concatenate(flat).tolist()}
+    if given["what"] == "log_lik":
+        return result
+    fit = fit_mcmc(
+        jax.random.key(0), problem, n_warmup=4, n_draws=5, n_chains=2, start=start, progress=False
+    )
+    return result | {"draws": np.ravel(fit.draws.values["weights"].experts).tolist()}
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    with rows_over() if devices * n_processes > 1 else contextlib.nullcontext():
+        result = (by_vi if given["what"] == "vi" else by_mcmc)()
+print(json.dumps(result | {"devices": jax.device_count()}))

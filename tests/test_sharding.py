@@ -1,0 +1,101 @@
+"""One fit on many devices and processes is the fit of one."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from wideangle.sharding import current_mesh, rows_over, spread, writes
+
+SCRIPT = Path(__file__).with_name("sharded_fit.py")
+
+
+def begin(**given):
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), json.dumps(given)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def end(process, seconds=300):
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == 0, err[-3000:]
+    return json.loads(out.splitlines()[-1])
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return one.getsockname()[1]
+
+
+def company(n, **given):
+    port = free_port()
+    return [begin(processes=n, process=i, port=port, **given) for i in range(n)]
+
+
+def test_rows_are_filled_up_and_put_on_the_devices_of_the_block():
+    assert current_mesh() is None and writes()
+    with rows_over(jax.devices()[:1]) as mesh:
+        assert current_mesh() is mesh
+        rows, weights = spread((np.ones((2, 5, 3)), np.ones((2, 5))), mesh, axis=1)
+    assert current_mesh() is None
+    assert rows.shape == (2, 5, 3) and rows.sharding.mesh == mesh
+    np.testing.assert_array_equal(weights, np.ones((2, 5)))
+
+
+def test_likelihood_and_gradient_of_four_devices_are_those_of_one():
+    one, four = (end(begin(what="log_lik", devices=n)) for n in (1, 4))
+    assert four["devices"] == 4
+    np.testing.assert_allclose(four["log_lik"], one["log_lik"], rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["vi", "mcmc"])
+def test_four_devices_agree_with_one(what):
+    one, four = (end(begin(what=what, devices=n)) for n in (1, 4))
+    name, tolerance = {"vi": ("proba", 1e-4), "mcmc": ("draws", 1e-7)}[what]
+    np.testing.assert_allclose(four[name], one[name], atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["vi", "mcmc"])
+def test_two_processes_agree_with_one(what):
+    alone = end(begin(what=what))
+    both = [end(process) for process in company(2, what=what)]
+    name, tolerance = {"vi": ("proba", 1e-4), "mcmc": ("draws", 1e-7)}[what]
+    assert [one["devices"] for one in both] == [2, 2]
+    np.testing.assert_array_equal(both[0][name], both[1][name])
+    np.testing.assert_allclose(both[0][name], alone[name], atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_a_process_dies_the_other_says_so_and_the_fit_can_be_taken_up(tmp_path, victim):
+    settings = {"what": "vi", "n_passes": 1_000_000, "checkpoint": str(tmp_path / "saved")}
+    processes = company(2, **settings)
+    saved = tmp_path / "saved" / "state.safetensors"
+    limit = time.monotonic() + 300
+    while not saved.exists() and time.monotonic() < limit:
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.2)
+    time.sleep(1.0)
+    processes[victim].send_signal(signal.SIGKILL)
+    processes[victim].communicate()
+    other = processes[1 - victim]
+    _, err = other.communicate(timeout=90)
+    assert other.returncode != 0
+    # The coordinator is process 0: without it the others are ended by JAX itself.
+    assert ("LostProcessError" in err) if victim == 1 else ("coordination" in err.lower()), err
+    again = end(begin(stop_after=3, **settings))
+    assert again["steps"] > 0
+    # Two calls more than what was saved; a fit from the beginning would have had two in all.
+    fresh = end(begin(stop_after=3, **settings | {"checkpoint": None}))
+    assert again["steps"] > fresh["steps"]
