@@ -11,6 +11,7 @@ import fitted_runs
 from wideangle.runs import folder
 from wideangle.runs.folder import PARTS, check_free, is_run, read_run, write_run
 from wideangle.storage import StorageError
+from wideangle.storage.files import exchange
 
 
 @pytest.fixture(params=["experts", "features"])
@@ -125,6 +126,32 @@ def test_a_place_that_is_taken(copy, tmp_path):
     check_free(tmp_path / "free", force=False)
 
 
+def test_an_earlier_run_is_in_its_place_at_every_moment(copy, monkeypatch):
+    """A process that is killed between two calls of the system must leave one of the runs."""
+    run, calls = read_run(copy), []
+
+    def watched(name, call):
+        def wrapped(*arguments):
+            calls.append(name)
+            assert is_run(copy)
+            done = call(*arguments)
+            assert is_run(copy)
+            return done
+
+        return wrapped
+
+    if not exchange(copy / "log.txt", copy / "run.json"):
+        pytest.skip("this system cannot exchange folders")
+    exchange(copy / "log.txt", copy / "run.json")
+    for name in ("rename", "replace", "mkdir", "unlink"):
+        monkeypatch.setattr(os, name, watched(name, getattr(os, name)))
+    monkeypatch.setattr(folder, "exchange", watched("exchange", exchange))
+    write_run(replace(run, log="new"), copy, force=True)
+    assert read_run(copy).log == "new"
+    assert calls.count("exchange") == 1
+    assert "rename" not in calls
+
+
 @pytest.mark.parametrize("failing", ["write", "rename", "save"])
 def test_a_full_disk_leaves_nothing_half_written(copy, tmp_path, monkeypatch, failing):
     run, before = read_run(copy), (copy / "log.txt").read_bytes()
@@ -142,6 +169,7 @@ def test_a_full_disk_leaves_nothing_half_written(copy, tmp_path, monkeypatch, fa
         def second_fails(*paths):  # the old run moves away, the new one does not come
             (full if next(turns, False) else rename)(*paths)
 
+        monkeypatch.setattr(folder, "exchange", lambda *_: False)  # as on other systems
         monkeypatch.setattr(os, "rename", second_fails)
     assert "No space left on device" in refused(lambda: write_run(run, copy, force=True))
     assert os.listdir(tmp_path) == ["run"] and (copy / "log.txt").read_bytes() == before

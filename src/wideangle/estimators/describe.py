@@ -9,6 +9,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from wideangle.diagnostics import Summary
+
 
 def facts(model: Any) -> list[tuple[str, str]]:
     """Name and value of what a user wants to know first."""
@@ -23,9 +25,7 @@ def facts(model: Any) -> list[tuple[str, str]]:
         rows.append(("angles between experts", f"mean {mean:.0f}°, smallest {smallest:.0f}°"))
         rows.append(("effective directions", f"{spread.effective_directions:.1f}"))
     if model.diagnostics_ is not None:
-        table = model.diagnostics_
-        rows.append(("worst R-hat", f"{np.nanmax(table['rhat']):.3f}"))
-        rows.append(("smallest bulk ESS", f"{np.nanmin(table['ess_bulk']):.0f}"))
+        rows += of_chains(model.diagnostics_)
     if "elbo" in model.notes_:
         pairs = zip(model.notes_["elbo"], model.notes_["elbo_error"], strict=True)
         rows.append(("ELBO of each start", ", ".join(f"{e:.1f} ± {s:.1f}" for e, s in pairs)))
@@ -33,6 +33,16 @@ def facts(model: Any) -> list[tuple[str, str]]:
     if model.notes_.get("interrupted"):
         rows.append(("stopped early", "yes: the draws up to then are kept"))
     return rows
+
+
+def of_chains(table: Summary) -> list[tuple[str, str]]:
+    """How well the chains mixed; both are undefined for very few draws, or draws that are equal."""
+    rhat, ess = (table[name][np.isfinite(table[name])] for name in ("rhat", "ess_bulk"))
+    unknown = "unknown: too few draws, or all alike"
+    return [
+        ("worst R-hat", f"{rhat.max():.3f}" if rhat.size else unknown),
+        ("smallest bulk ESS", f"{ess.min():.0f}" if ess.size else unknown),
+    ]
 
 
 class ShowsFacts:

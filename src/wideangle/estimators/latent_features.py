@@ -141,16 +141,17 @@ class LatentFeatureModel(
     (2, 6)
     """
 
+    # Ranges end where single precision does; those in units of the data are checked with them.
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "prior": [StrOptions(set(PRIORS))],
         "process": [StrOptions(set(PROCESSES))],
-        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN})],
+        "alpha": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})],
         "discount": [Interval(Real, 0, 0.5, closed="left"), StrOptions({LEARN})],
-        "strength": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN})],
-        "concentration": [Interval(Real, 0, None, closed="left"), StrOptions({LEARN}), None],
+        "strength": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})],
+        "concentration": [Interval(Real, 0, 1e6, closed="both"), StrOptions({LEARN}), None],
         "cosine": [Interval(Real, 0, 1, closed="left")],
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
-        "magnitude_shape": [Interval(Real, 0, None, closed="neither")],
+        "magnitude_shape": [Interval(Real, 0.1, 1e6, closed="both")],
         "magnitude_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto", LEARN})],
         "centre": ["boolean"],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],

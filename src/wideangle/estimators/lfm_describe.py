@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from wideangle.estimators.describe import of_chains
+
 
 def facts(model: Any) -> list[tuple[str, str]]:
     """Name and value of what a user wants to know first."""
@@ -24,9 +26,7 @@ def facts(model: Any) -> list[tuple[str, str]]:
         spread = model.diversity_
         mean, smallest = np.degrees([spread.mean_angle, spread.min_angle])
         rows.append(("angles between components", f"mean {mean:.0f}°, smallest {smallest:.0f}°"))
-    table = model.diagnostics_
-    rows.append(("worst R-hat", f"{np.nanmax(table['rhat'], initial=1.0):.3f}"))
-    rows.append(("smallest bulk ESS", f"{np.nanmin(table['ess_bulk'], initial=np.inf):.0f}"))
+    rows += of_chains(model.diagnostics_)
     rows.append(("features chains disagree on", f"{model.matched_.n_disputed}"))
     if model.interrupted_:
         rows.append(("stopped early", "yes: the draws up to then are kept"))

@@ -20,6 +20,12 @@ from wideangle.storage import fingerprint
 PAPER_NOISE = 0.25
 """Noise variance of the paper's rule, for data of unit variance."""
 MAX_CONCENTRATION = 1e6
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Data are in units whose squares are numbers."""
+FARTHEST = 1e15
+"""Most that an entry of new rows may be, in units of the spread of the rows fitted to."""
+RANGE = 1e8
+"""Settings in units of the data may be this many times larger or smaller than the spread."""
 BLOCK_ENTRIES = 2**20
 """Entries looked at together."""
 
@@ -34,12 +40,22 @@ class Units(NamedTuple):
         """Scaled rows, and the offset still to be subtracted from them; sparse stays sparse."""
         dtype = jnp.result_type(float)
         if sparse.issparse(X):
-            rows = sparse.csr_matrix(X, dtype=np.float64) * (1.0 / self.scale)
-            rows.data = rows.data.astype(dtype)
+            rows = sparse.csr_matrix(X, dtype=np.float64, copy=True)
+            rows.data = self._scaled(rows.data, dtype)
         else:
-            rows = (np.asarray(X, np.float64) / self.scale).astype(dtype)
+            rows = self._scaled(np.asarray(X, np.float64), dtype)
         offset = self.shift / self.scale if np.any(self.shift) else None
         return rows, offset
+
+    def _scaled(self, entries: np.ndarray, dtype: Any) -> np.ndarray:
+        largest = np.fmax.reduce(np.abs(entries), axis=None, initial=0.0)  # NaN is left out
+        if largest > FARTHEST * self.scale:
+            raise ValueError(
+                f"X: an entry has size {largest:g}, and the rows that the model was fitted to vary "
+                f"by {self.scale:g}: more than {FARTHEST:g} times as much is not a number to "
+                "compute with. Look for the row, or fit to rows like it."
+            )
+        return (entries / self.scale).astype(dtype)
 
 
 def learn_units(X: Any, *, centre: bool) -> Units:
@@ -49,6 +65,11 @@ def learn_units(X: Any, *, centre: bool) -> Units:
     """
     dim = X.shape[1]
     largest = _largest(X)
+    if not SMALLEST <= largest <= LARGEST:
+        raise ValueError(
+            f"X: its largest entry has size {largest:g}, and must be between {SMALLEST:g} and "
+            f"{LARGEST:g} (or all entries 0): use other units."
+        )
     counts, sums = np.zeros(dim), np.zeros(dim)
     for block in _blocks(X):
         counts += block.counts
@@ -148,6 +169,8 @@ def design_of(model: Any, dim: int, units: Units, on_device: bool = False) -> tu
     concentration = 0.0
     if model.prior == "mutual-angular":
         concentration = _concentration(model, dim, value)
+    for name in ("noise_scale", "magnitude_rate"):
+        _check_unit(name, getattr(model, name), units.scale, model.prior == "gaussian")
     noise = value("noise", 1.0 if model.noise_scale == "paper" else model.noise_scale, None)
     if noise is not None:
         noise = PAPER_NOISE if model.noise_scale == "paper" else (noise / units.scale) ** 2
@@ -168,6 +191,20 @@ def design_of(model: Any, dim: int, units: Units, on_device: bool = False) -> tu
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
     )
     return design, Values(alpha, discount, strength, noise, concentration, rate)
+
+
+def _check_unit(name: str, setting: Any, scale: float, gaussian: bool) -> None:
+    """Refuse a setting in units of the data that has nothing to do with them."""
+    if isinstance(setting, str):
+        return
+    size = setting
+    if name == "magnitude_rate":  # of an inverse length, or for Gaussian features its square
+        size = setting**-0.5 if gaussian else 1.0 / setting
+    if not 1.0 / RANGE <= size / scale <= RANGE:
+        raise ValueError(
+            f"{name}={setting:g} stands for a size of {size:g}, and the entries of X vary by "
+            f"{scale:g}: must be within a factor of {RANGE:g} of that."
+        )
 
 
 def _concentration(model: Any, dim: int, value: Any) -> float:

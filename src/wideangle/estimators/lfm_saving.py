@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import jax
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
@@ -12,9 +13,11 @@ from wideangle.estimators.lfm_match import Matched
 from wideangle.estimators.lfm_posterior import Gathered
 from wideangle.estimators.lfm_prepare import Units
 from wideangle.estimators.lfm_store import pack_states, unpack_states
-from wideangle.estimators.saving import plain, read_model
+from wideangle.estimators.saving import check_numbers, plain, read_model, restore_names
 from wideangle.storage import save_bundle
 
+LARGEST = 1e120
+"""Size of units; a little more than that of entries, which they come from."""
 KIND = "latent-feature-model"
 
 
@@ -58,8 +61,8 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     model = cls(**meta["settings"])
     model._validate_params()
     model.n_features_in_ = int(meta["n_features"])
-    if meta["feature_names"] is not None:
-        model.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
+    restore_names(model, meta["feature_names"])
+    check_numbers(arrays)
     model.units_ = Units(arrays["shift"], float(meta["scale"]))
     model.start_objectives_ = arrays["start_objectives"]
     model.interrupted_ = bool(meta["interrupted"])
@@ -78,9 +81,14 @@ def _check_sizes(model: Any) -> None:
     """Refuse arrays that do not belong together, before anything is made of them."""
     states, found = model.chains_.states, model.matched_
     sizes = [len(state.weights) for state in states]
+    trace = model.chains_.trace
+    lengths = {values.shape for values in trace.values()}
     n_components = len(found.components)
     right = (
         len(states) > 0
+        and [len(shape) for shape in lengths] == [2]
+        and 0 not in min(lengths)
+        and bool(np.all(trace["noise_variance"] >= 0))
         and model.chains_.chains.shape == (len(states),)
         and model.units_.shift.shape == (model.n_features_in_,)
         and found.components.shape == (n_components, model.n_features_in_)
@@ -91,6 +99,12 @@ def _check_sizes(model: Any) -> None:
             for state, n in zip(states, sizes, strict=True)
         )
         and all(len(state.bits) == model.n_rows_ for state in states)
+        and all(
+            min(jax.tree.leaves(state.hyper)) >= 0 and state.hyper.noise > 0 for state in states
+        )
+        and model._seed >= 0
+        and 1.0 / LARGEST <= model.units_.scale <= LARGEST
+        and bool(np.all(np.abs(model.units_.shift) <= LARGEST))
     )
     if not right:
-        raise ValueError("the sizes of its arrays do not fit together")
+        raise ValueError("its arrays do not fit together")

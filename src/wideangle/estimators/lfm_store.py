@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
+import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from wideangle.infer.adapt import DualAveraging
 from wideangle.models.latent_features import Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.storage import StorageError, load_bundle, save_bundle
+from wideangle.storage.checkpoint import make_folder
 from wideangle.types import Components
 
 KIND = "latent-feature-chain"
@@ -83,7 +85,9 @@ class ChainFile:
     def save(self, chain: Chain, *, now: bool = False) -> None:
         """Write the chain if it is time.
 
-        Missing entries of the rows are no part of it: a sweep begins by drawing them anew.
+        The first save raises where it fails: the place is wrong. A later one warns and is tried
+        again, since a full disk should not end a run of hours. Missing entries of the rows are
+        no part of it: a sweep begins by drawing them anew.
         """
         began = time.monotonic()
         if self.path is None or (not now and began < self._due):
@@ -106,8 +110,14 @@ class ChainFile:
             "n_live": int(f.n_live),
             "n_done": chain.n_done,
         }
-        os.makedirs(self.path.parent, exist_ok=True)
-        save_bundle(self.path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
+        try:
+            make_folder(self.path.parent)
+            save_bundle(self.path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
+        except StorageError as error:
+            if self._due == -np.inf:
+                raise
+            message = f"the chain goes on without a new checkpoint: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         done = time.monotonic()
         self._due = done + max(EVERY, PATIENCE * (done - began))
 
@@ -116,39 +126,62 @@ class ChainFile:
         if self.path is None or not self.path.exists():
             return None
         arrays, meta = load_bundle(self.path, KIND)
-        if meta["fingerprint"] != self.fingerprint:
+        if meta.get("fingerprint") != self.fingerprint:
             raise StorageError(
                 f"{self.path} belongs to a fit with other data, settings or seed "
                 "(random_state=None is another seed each time): name another checkpoint folder, "
                 "or remove this one."
             )
-        hyper = jax.tree.map(jnp.asarray, as_hyper(arrays["hyper_now"]))
-        features = Features(
-            jnp.asarray(arrays["weights_now"]),
-            Components(
-                jnp.asarray(arrays["directions_now"]), jnp.asarray(arrays["magnitudes_now"])
-            ),
-            jnp.asarray(arrays["assignments_now"]),
-            jnp.asarray(meta["n_live"], jnp.int32),
-            hyper,
-        )
-        self.objectives = arrays["objectives"]
-        return Chain(
-            jax.random.wrap_key_data(arrays["key"], impl="threefry2x32"),
-            features,
-            {name: _tuning(one) for name, one in _part(arrays, "tuning_").items()},
-            meta["n_done"],
-            {name: values.tolist() for name, values in _part(arrays, "trace_").items()},
-            unpack_states(_part(arrays, "kept_")),
-        )
+        try:
+            self.objectives, chain = arrays["objectives"], _chain(arrays, meta)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise StorageError(
+                f"{self.path} is not a chain this version can read ({error}): remove it to begin "
+                "again."
+            ) from error
+        return chain
 
     def remove(self) -> None:
         """Delete the file, and the folder if that leaves it empty."""
         if self.path is None:
             return
-        self.path.unlink(missing_ok=True)
-        if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
-            self.path.parent.rmdir()
+        folder = self.path.parent
+        try:
+            for file in (self.path, *folder.glob(".wideangle-*.tmp")):  # of a killed process
+                file.unlink(missing_ok=True)
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        except OSError as error:  # the fit is done, and must not be lost for this
+            message = f"cannot remove the checkpoint {self.path}: {error.strerror}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _chain(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Chain:
+    vectors, used = arrays["directions_now"], arrays["assignments_now"]
+    room, dim = vectors.shape
+    sizes = (arrays["weights_now"].shape, arrays["magnitudes_now"].shape, used.shape[1:])
+    kept = unpack_states(_part(arrays, "kept_"))
+    if (
+        sizes != ((room,),) * 3
+        or not 0 <= meta["n_live"] <= room
+        or any(state.vectors.shape[1] != dim or len(state.bits) != len(used) for state in kept)
+    ):
+        raise ValueError("the sizes of its arrays do not fit together")
+    features = Features(
+        jnp.asarray(arrays["weights_now"]),
+        Components(jnp.asarray(vectors), jnp.asarray(arrays["magnitudes_now"])),
+        jnp.asarray(used),
+        jnp.asarray(meta["n_live"], jnp.int32),
+        jax.tree.map(jnp.asarray, as_hyper(arrays["hyper_now"])),
+    )
+    return Chain(
+        jax.random.wrap_key_data(arrays["key"], impl="threefry2x32"),
+        features,
+        {name: _tuning(one) for name, one in _part(arrays, "tuning_").items()},
+        int(meta["n_done"]),
+        {name: values.tolist() for name, values in _part(arrays, "trace_").items()},
+        kept,
+    )
 
 
 def _tuning(values: np.ndarray) -> DualAveraging:

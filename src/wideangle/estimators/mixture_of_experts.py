@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from wideangle.diagnostics import warn
 from wideangle.estimators import describe, moe_fit, moe_stream, posterior_predictive, saving
 from wideangle.estimators.preparation import learn_scaling
+from wideangle.estimators.row_weights import rows_that_count
 from wideangle.models.experts import experts_for
 from wideangle.posterior import Draws, arviz_stats
 from wideangle.priors.components import ComponentPrior
@@ -132,22 +133,23 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
     True
     """
 
+    # Ranges end where single precision does.
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_experts": [Interval(Integral, 1, None, closed="left")],
         "prior": [StrOptions(set(PRIORS)), ComponentPrior, tuple],
         "inference": [StrOptions(set(INFERENCES))],
-        "concentration": [Interval(Real, 0, None, closed="left"), None],
+        "concentration": [Interval(Real, 0, 1e6, closed="both"), None],
         "cosine": [Interval(Real, 0, 1, closed="left")],
         "kind": [StrOptions({"I", "II"}), None],
-        "scale": [Interval(Real, 0, None, closed="neither")],
-        "magnitude_shape": [Interval(Real, 0, None, closed="neither")],
+        "scale": [Interval(Real, 1e-10, 1e10, closed="both")],
+        "magnitude_shape": [Interval(Real, 0.1, 1e6, closed="both")],
         "learn_prior": ["boolean"],
-        "strength": [Interval(Real, 0, None, closed="left")],
-        "gate_strength": [Interval(Real, 0, None, closed="left"), None],
-        "gamma": [Interval(Real, 0, None, closed="left")],
+        "strength": [Interval(Real, 0, 1e10, closed="both")],
+        "gate_strength": [Interval(Real, 0, 1e10, closed="both"), None],
+        "gamma": [Interval(Real, 0, 1e6, closed="both")],
         "sampler": [StrOptions({"hmc", "geodesic", "metropolis"})],
         "guide": [StrOptions({"vmf", "diagonal", "coordinate"})],
-        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "temperature": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({"auto"})],
         "n_starts": [Interval(Integral, 1, None, closed="left"), None],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "n_draws": [Interval(Integral, 1, None, closed="left")],
@@ -230,10 +232,8 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
-        if not np.all(live := weights > 0):
+        if not np.all(live := rows_that_count(weights)):
             # Not merely of no weight: such rows must not decide how columns are scaled.
-            if not np.any(live):
-                raise ValueError("sample_weight: all rows have weight 0; give some a positive one.")
             X, targets, weights = X[live], targets[live], weights[live]
         self.scaling_ = learn_scaling(
             X, weights, standardise=self.standardise, intercept=self.fit_intercept

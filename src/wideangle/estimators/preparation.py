@@ -29,7 +29,8 @@ class Scaling(NamedTuple):
                 ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
                 rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
             return sp.csr_array(rows)
-        rows = (np.asarray(X, np.float64) - self.shift) / self.scale
+        with np.errstate(over="ignore"):  # what overflows is cut off just below
+            rows = (np.asarray(X, np.float64) - self.shift) / self.scale
         rows = np.clip(rows, -LARGEST, LARGEST).astype(np.float32)
         if self.intercept:
             rows = np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)

@@ -17,6 +17,10 @@ from wideangle.models.mixture_of_experts import Weights
 from wideangle.posterior import Draws
 from wideangle.storage import StorageError, load_bundle, save_bundle
 
+LONGEST_CLASS = 2**16
+"""Most bytes of the name of a class."""
+LARGEST, LARGEST_SHIFT = 1e38, 1.8e308
+"""Size of numbers in the units of models, and in those of the data."""
 KIND = "mixture-of-experts-classifier"
 
 
@@ -72,11 +76,13 @@ def read_model(
     """A model of one kind from its file; whatever does not fit together is a clear error."""
     arrays, meta = load_bundle(path, kind)
     try:
-        return restore(cls, arrays, meta)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        model = restore(cls, arrays, meta)
+        model.summary()  # reads what only people look at: better now than when they do
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise StorageError(
             f"{os.fspath(path)} is not a model this version can read ({error}): save it again."
         ) from error
+    return model
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
@@ -85,10 +91,9 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         settings["class_weight"] = dict(settings["class_weight"])
     model = cls(**settings)
     model._validate_params()
-    model.classes_ = np.array(meta["classes"]["values"], dtype=meta["classes"]["dtype"])
+    model.classes_ = _classes(meta["classes"])
     model.n_features_in_ = int(meta["n_features"])
-    if meta["feature_names"] is not None:
-        model.feature_names_in_ = np.array(meta["feature_names"], dtype=object)
+    restore_names(model, meta["feature_names"])
     model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
     model._expert = experts_for(len(model.classes_))
     values: dict[str, Any] = {"weights": Weights(arrays["gate"], arrays["experts"])}
@@ -96,21 +101,71 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         values["log_lik"] = arrays["log_lik"]
     model.posterior_ = Draws(values)
     model._representative = Weights(arrays["best_gate"], arrays["best_experts"])
+    prefix = "invariant_"
+    model.invariants_ = {
+        name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)
+    }
+    check_numbers(arrays)
+    _check_sizes(model, arrays)
     priors = moe_fit.build_priors(model, arrays["gate"].shape[-1], model._expert)
     leaves, structure = jax.tree.flatten(priors)
     model.priors_ = jax.tree.unflatten(
         structure, [arrays[f"prior_{i}"] for i in range(len(leaves))]
     )
-    prefix = "invariant_"
-    model.invariants_ = {
-        name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)
-    }
     model.n_used_ = float(meta["n_used"])
     model.notes_ = meta["notes"]
     model.n_iter_ = model.posterior_.n_chains * model.posterior_.n_draws
     mcmc = model.inference == "mcmc"
     model.diagnostics_ = Draws(model.invariants_).summary() if mcmc else None
     return model
+
+
+def _classes(stored: dict[str, Any]) -> np.ndarray:
+    dtype = np.dtype(stored["dtype"])
+    if dtype.kind not in "biufUO" or dtype.itemsize > LONGEST_CLASS:
+        raise ValueError(f"classes of type {dtype}")
+    classes = np.array(stored["values"], dtype=dtype)
+    if classes.ndim != 1 or len(classes) == 0:
+        raise ValueError("its classes are no list")
+    return classes
+
+
+def restore_names(model: Any, names: Any) -> None:
+    """Names of columns, as the tables had them that the model was fitted to."""
+    if names is None:
+        return
+    strings = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not strings or len(names) != model.n_features_in_:
+        raise ValueError(f"its names are not those of {model.n_features_in_} columns")
+    model.feature_names_in_ = np.array(names, dtype=object)
+
+
+def check_numbers(arrays: dict[str, np.ndarray]) -> None:
+    """Refuse numbers that would turn every prediction into NaN."""
+    for name, array in arrays.items():
+        if name == "start_objectives":  # a search that found nothing has none
+            continue
+        most = LARGEST_SHIFT if name in ("shift", "scale") else LARGEST
+        if array.dtype.kind == "f" and not float(np.max(np.abs(array), initial=0.0)) <= most:
+            raise ValueError(f"array {name!r} holds a number that is not finite or too large")
+
+
+def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse arrays that do not belong together, before anything is made of them."""
+    p, n_outputs = model.n_features_in_ + model.fit_intercept, model._expert.n_outputs
+    gate, experts = (model.n_experts, p), (model.n_experts, n_outputs, p)
+    draws = arrays["gate"].shape[:2]
+    columns = (model.n_features_in_,)
+    wanted = {
+        "gate": draws + gate, "experts": draws + experts, "best_gate": gate, "log_lik": draws,
+        "best_experts": experts, "shift": columns, "scale": columns,
+    }  # fmt: skip
+    for name, shape in wanted.items():
+        if name in arrays and (arrays[name].shape != shape or arrays[name].dtype.kind not in "fiu"):
+            raise ValueError(f"array {name!r} has shape {arrays[name].shape} instead of {shape}")
+    apart = [values for values in model.invariants_.values() if values.shape[:2] != draws]
+    if 0 in draws or apart or np.any(arrays["scale"] <= 0):
+        raise ValueError("the sizes of its arrays do not fit together")
 
 
 def plain(value: Any) -> Any:

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from wideangle.frames.encoding import Encoding
 from wideangle.runs.sample import Sample, load_sample, save_sample
 from wideangle.storage import StorageError
-from wideangle.storage.files import write
+from wideangle.storage.files import exchange, write
 from wideangle.storage.strict_json import from_json
 
 FORMAT, VERSION = "wideangle-run", 1
@@ -213,14 +213,10 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir()
         yield place
-        if os.path.lexists(folder):
-            os.rename(folder, old)
-        try:
+        if not os.path.lexists(folder):
             os.rename(place, folder)
-        except OSError:
-            if os.path.lexists(old):
-                os.rename(old, folder)
-            raise
+        elif not exchange(place, folder):
+            _replace(place, folder, old)
     except (OSError, StorageError) as error:
         system = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(system, OSError):
@@ -234,3 +230,13 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
         if os.path.lexists(folder):
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _replace(place: Path, folder: Path, old: Path) -> None:
+    """Two moves instead of an exchange; the first is undone where the second fails."""
+    os.rename(folder, old)
+    try:
+        os.rename(place, folder)
+    except OSError:
+        os.rename(old, folder)
+        raise

@@ -138,8 +138,12 @@ class Checkpoint:
         self._known, self._closed, self._pending, self._due = True, False, None, -np.inf
         return found["state"], unpack(joined, draws_like, free_axis=1)
 
-    def remove(self) -> None:
-        """Delete the checkpoint; other files in the folder stay, and then so does the folder."""
+    def remove(self, *, may_fail: bool = False) -> None:
+        """Delete the checkpoint; other files in the folder stay, and then so does the folder.
+
+        After a run, with ``may_fail``, what cannot be deleted gives a warning and no more: the
+        draws are there, and must not be lost for this.
+        """
         self._pending = None
         try:
             for pattern in ("state.safetensors", "draws-*.safetensors", ".wideangle-*.tmp"):
@@ -148,9 +152,10 @@ class Checkpoint:
             if self.path.is_dir() and not any(self.path.iterdir()):
                 self.path.rmdir()
         except OSError as error:
-            raise StorageError(
-                f"cannot remove {self.path}: {error.strerror}; check the permissions."
-            ) from error
+            message = f"cannot remove {self.path}: {error.strerror}; check the permissions."
+            if not may_fail:
+                raise StorageError(message) from error
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         self._parts, self._before, self._on_disk = [], 0, 0
         self._known, self._due = False, -np.inf
 
@@ -174,7 +179,7 @@ class Checkpoint:
         total, start = self._before + _n_draws(arrays), self._on_disk - self._before
         if start > _n_draws(arrays):
             raise ValueError("these draws are of another run: use a new checkpoint for each run.")
-        _make_folder(self.path)
+        make_folder(self.path)
         meta = {"fingerprint": self.fingerprint}
         parts = self._parts
         if total > self._on_disk:
@@ -201,7 +206,8 @@ def _n_draws(arrays: dict[str, np.ndarray]) -> int:
     return next(iter(arrays.values())).shape[1]
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; one that is there is fine."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
