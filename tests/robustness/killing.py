@@ -1,0 +1,275 @@
+"""A fit that saves as it goes, killed at random moments: what is left, and what is made of it.
+
+``python -m robustness.killing --times 200`` writes ``results/faults/kill.json``. Each trial forks
+a process before JAX has started, kills it with SIGKILL, and lets another process look at what is
+left: the model file must be the one before or the new one, whole; a fit begun again must end with
+the draws of a fit that was never stopped, to the last bit, and leave no checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle.estimators import lfm_store
+from wideangle.storage import Checkpoint, StorageError, checkpoint
+
+ESTIMATORS = ("mcmc", "features")
+PHASES = ("fit", "checkpoint", "save")
+SAVES = 40
+"""Times that a victim of the phase "save" writes the model."""
+LONG = {"n_warmup": 10, "n_draws": 60}
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """Data that every process makes anew."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(60, 3))
+    return X, (X[:, 0] * X[:, 1] > 0).astype(int)
+
+
+def model_of(name: str, seed: int, folder: Path | None) -> Any:
+    """An estimator that saves its run to ``folder``."""
+    common = {"n_chains": 2, "checkpoint": folder, "progress": False, "random_state": seed}
+    if name == "mcmc":
+        return MixtureOfExpertsClassifier(2, prior="gaussian", **common, **LONG)
+    return LatentFeatureModel(
+        prior="gaussian", hops=0, max_features=4, n_kept=10, n_jobs=2, **common, **LONG
+    )
+
+
+def fit(name: str, seed: int, folder: Path | None) -> Any:
+    """A fit, with a checkpoint after every chunk."""
+    every_time()
+    X, y = rows()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = model_of(name, seed, folder)
+        return model.fit(X, y) if name == "mcmc" else model.fit(X)
+
+
+def every_time() -> None:
+    """Save as often as there is something to save."""
+    lfm_store.EVERY = lfm_store.PATIENCE = checkpoint.PATIENCE = 0.0
+    Checkpoint.__init__.__kwdefaults__["every_seconds"] = 0.0
+
+
+def load(name: str, path: Path) -> Any:
+    """The model in a file."""
+    kind = MixtureOfExpertsClassifier if name == "mcmc" else LatentFeatureModel
+    return kind.load(path)
+
+
+def digest(model: Any) -> str:
+    """A hash of every draw, bit by bit."""
+    state = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model.posterior_.values):
+        array = np.asarray(leaf)
+        state.update(f"{path}{array.dtype}{array.shape}".encode() + array.tobytes())
+    return state.hexdigest()
+
+
+def spawn(work: Any, *arguments: Any) -> int:
+    """Fork; the child does the work and is gone. JAX has not started here, so forking is safe."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        work(*arguments)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def victim(name: str, place: Path, phase: str) -> None:
+    """What is killed: fits with checkpoints, then a save; or many saves in turn of two models."""
+    if phase == "save":
+        models = [load(name, place.parent / f"{name}-{which}") for which in ("old", "new")]
+        (place / "began").touch()
+        for turn in range(SAVES):
+            models[(turn + 1) % 2].save(place / "model")
+        return
+    (place / "began").touch()
+    model = fit(name, 1, place / "run")
+    model.save(place / "model")
+
+
+def witness(name: str, place: Path, phase: str) -> None:
+    """Look at what is left, go on with it, and write down what came of it."""
+    found: dict[str, Any] = {"checkpoint": (place / "run").exists()}
+    try:
+        found["model"] = digest(load(name, place / "model"))
+    except StorageError as error:
+        found["error"] = str(error)
+    if phase != "save":
+        found["again"] = digest(fit(name, 1, place / "run"))
+        found["left"] = sorted(str(file.name) for file in place.glob("run/*"))
+    (place / "found.json").write_text(json.dumps(found))
+
+
+def prepare(name: str, home: Path) -> None:
+    """Two models, from fits that nobody stopped: the one there was and the one to come."""
+    for seed, which in enumerate(("old", "new")):
+        model = fit(name, seed, None)
+        model.save(home / f"{name}-{which}")
+        (home / f"{name}-{which}.digest").write_text(digest(model))
+
+
+def lifetime(name: str, home: Path, phase: str) -> float:
+    """Seconds of a victim that lives, from its beginning; the second one has all compiled."""
+    for _ in range(2):
+        place = _place(home, name)
+        child = spawn(victim, name, place, phase)
+        began = _began(place, child)
+        assert os.waitpid(child, 0)[1] == 0, "a victim died before it was killed"
+        seconds = time.monotonic() - began
+        shutil.rmtree(place)
+    return seconds
+
+
+def trial(name: str, home: Path, phase: str, moment: float) -> dict[str, Any]:
+    """Kill one, look at what is left, and judge."""
+    place = _place(home, name)
+    child = spawn(victim, name, place, phase)
+    began = _began(place, child)
+    if phase == "checkpoint":  # count from the first file, so that every kill falls among saves
+        while not (place / "run").exists() and os.waitpid(child, os.WNOHANG) == (0, 0):
+            time.sleep(0.001)
+        began = time.monotonic()
+    time.sleep(max(0.0, began + moment - time.monotonic()))
+    killed = _kill(child)
+    assert os.waitpid(spawn(witness, name, place, phase), 0)[1] == 0, f"{place} cannot be judged"
+    found = json.loads((place / "found.json").read_text())
+    old, new = ((home / f"{name}-{which}.digest").read_text() for which in ("old", "new"))
+    wrong = []
+    if found.get("model") not in (old, new):
+        wrong.append(f"the model is neither the old nor the new one: {found}")
+    if found.get("again", new) != new:
+        wrong.append("a fit begun again ends with other draws")
+    if found.get("left"):
+        wrong.append(f"files stay behind: {found['left']}")
+    result = {
+        "estimator": name, "phase": phase, "seconds": round(moment, 4), "killed": killed,
+        "checkpoint": found["checkpoint"], "model": "old" if found.get("model") == old else "new",
+        "wrong": wrong,
+    }  # fmt: skip
+    if not wrong:
+        shutil.rmtree(place)
+    return result
+
+
+def _kill(child: int) -> bool:
+    try:
+        os.kill(child, signal.SIGKILL)
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    except (ProcessLookupError, ChildProcessError):
+        return False  # it was done before
+
+
+def _place(home: Path, name: str) -> Path:
+    place = Path(tempfile.mkdtemp(dir=home))
+    shutil.copy(home / f"{name}-old", place / "model")
+    return place
+
+
+def _began(place: Path, child: int) -> float:
+    while not (place / "began").exists():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "a victim died before it began"
+        time.sleep(0.001)
+    return time.monotonic()
+
+
+def run(times: int, jobs: int, seed: int, home: Path) -> dict[str, Any]:
+    """All trials; estimators and phases in turn, moments evenly at random over a lifetime."""
+    chance = random.Random(seed)
+    span: dict[tuple[str, str], float] = {}
+    for name in ESTIMATORS:
+        assert os.waitpid(spawn(prepare, name, home), 0)[1] == 0
+        for phase in ("fit", "save"):
+            span[name, phase] = lifetime(name, home, phase)
+        span[name, "checkpoint"] = 0.5 * span[name, "fit"]
+        print({k: round(v, 2) for k, v in span.items()}, flush=True)
+    plan = [(ESTIMATORS[i % 2], PHASES[i // 2 % 3]) for i in range(times)]
+    moments = [chance.uniform(0.0, span[one] * jobs**0.5) for one in plan]
+    with ThreadPoolExecutor(jobs) as pool:
+        work = [
+            pool.submit(trial, name, home, phase, moment)
+            for (name, phase), moment in zip(plan, moments, strict=True)
+        ]
+        results = []
+        for one in work:
+            results.append(one.result())
+            if results[-1]["wrong"] or len(results) % 10 == 0:
+                print(len(results), results[-1], flush=True)
+    return {"times": times, "seed": seed, "lifetimes": {" ".join(k): v for k, v in span.items()},
+            "trials": results}  # fmt: skip
+
+
+def summary(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Counts by estimator and phase."""
+    table = []
+    for name in ESTIMATORS:
+        for phase in PHASES:
+            some = [t for t in trials if (t["estimator"], t["phase"]) == (name, phase)]
+            counts = Counter(t["model"] for t in some)
+            table.append({
+                "estimator": name, "phase": phase, "trials": len(some),
+                "killed": sum(t["killed"] for t in some),
+                "with_checkpoint": sum(t["checkpoint"] for t in some),
+                "old_model": counts["old"], "new_model": counts["new"],
+                "wrong": sum(bool(t["wrong"]) for t in some),
+            })  # fmt: skip
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("results/faults/kill.json"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        cache = os.path.join(folder, "compiled")
+        jax.config.update("jax_compilation_cache_dir", cache)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        record = run(options.times, options.jobs, options.seed, Path(folder))
+    record["summary"] = summary(record["trials"])
+    write_record(options.out, record)
+    wrong = [t for t in record["trials"] if t["wrong"]]
+    print(json.dumps(record["summary"], indent=1), *wrong, sep="\n")
+    sys.exit(bool(wrong))
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """A record with the machine and versions behind it."""
+    from wideangle.runs.train import versions
+
+    about = {"made": time.strftime("%Y-%m-%d", time.gmtime()), "versions": versions()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about | record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
