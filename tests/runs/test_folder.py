@@ -131,10 +131,10 @@ def test_an_earlier_run_is_in_its_place_at_every_moment(copy, monkeypatch):
     run, calls = read_run(copy), []
 
     def watched(name, call):
-        def wrapped(*arguments):
+        def wrapped(*arguments, **named):
             calls.append(name)
             assert is_run(copy)
-            done = call(*arguments)
+            done = call(*arguments, **named)
             assert is_run(copy)
             return done
 
