@@ -64,8 +64,13 @@ def test_both_samplers_target_the_same_law():
     assert np.allclose(np.diff(ours), np.diff(theirs))
 
 
-@pytest.mark.parametrize("sampler", [sampling.geodesic, sampling.numpyro_nuts])
+SAMPLERS = [sampling.geodesic, sampling.numpyro_nuts, sampling.blackjax_nuts]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_each_call_of_a_sampler_goes_on(sampler):
+    if sampler is sampling.blackjax_nuts:
+        pytest.importorskip("blackjax")
     advance = sampler(jax.random.key(0), sampling.single_direction(), 40, 40)
     first, second = advance(), advance()
     assert np.all(np.isfinite([*first, *second]))

@@ -7,22 +7,22 @@ import pytest
 from numpyro.infer.util import log_density
 
 from wideangle import datasets
-from wideangle.bench import experts, experts_sampling
+from wideangle.bench import expert_problem, experts, experts_sampling
 from wideangle.bench.harness import Settings
 from wideangle.bench.record import OURS
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
 from wideangle.models.sparse_likelihood import SparseBatch
 
 QUICK = Settings(quick=True, seed=0, repeats=2)
-TINY = experts.Size(300, 12, 3)
+TINY = expert_problem.Size(300, 12, 3)
 
 
 def test_drawn_rows_have_the_share_of_entries_of_adult():
-    weights, rows, targets = experts.draw_problem(0, experts.SMALL)
+    weights, rows, targets = expert_problem.draw_problem(0, experts.SMALL)
     n, p, k = experts.SMALL
     assert rows.shape == (n, p) and rows.dtype == np.float32
     assert weights.gate.shape == (k, p)
-    assert abs(rows[:, :-1].nnz / (n * (p - 1)) - experts.DENSITY) < 0.005
+    assert abs(rows[:, :-1].nnz / (n * (p - 1)) - expert_problem.DENSITY) < 0.005
     assert np.all(rows[:, [-1]].toarray() == 1)
     assert set(np.unique(rows.data)) == {1.0}
     assert 0.1 < targets.mean() < 0.9
@@ -30,7 +30,7 @@ def test_drawn_rows_have_the_share_of_entries_of_adult():
 
 def test_the_products_are_those_of_the_gradient():
     """With the slopes of the likelihood they give its gradient."""
-    weights, rows, targets = experts.draw_problem(0, TINY)
+    weights, rows, targets = expert_problem.draw_problem(0, TINY)
     dense = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(TINY.rows))
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
 
@@ -39,11 +39,11 @@ def test_the_products_are_those_of_the_gradient():
         said = jax.nn.log_sigmoid((2 * targets - 1) * scores[3:])
         return jnp.sum(jax.nn.logsumexp(gate + said, axis=0))
 
-    scores, _ = experts.two_products(stacked, jnp.zeros((6, TINY.rows)), dense.rows)
+    scores, _ = expert_problem.two_products(stacked, jnp.zeros((6, TINY.rows)), dense.rows)
     value, slopes = jax.value_and_grad(through_scores)(scores)
-    _, gradient = experts.two_products(stacked, slopes, dense.rows)
+    _, gradient = expert_problem.two_products(stacked, slopes, dense.rows)
     for batch in (dense, SparseBatch(rows, targets, np.ones(TINY.rows))):
-        found, parts = experts.value_and_gradient(weights, batch)
+        found, parts = expert_problem.value_and_gradient(weights, batch)
         np.testing.assert_allclose(found, value, rtol=1e-5)
         both = np.concatenate([parts.gate, parts.experts[:, 0]])
         np.testing.assert_allclose(both, gradient, atol=1e-3)
@@ -92,5 +92,5 @@ def test_last_draws_are_taken_from_every_chain_and_repeated_if_few():
 @pytest.mark.slow
 def test_a_quick_run_has_every_case():
     cases = experts.measure(QUICK)
-    assert len({case.name for case in cases}) == len(cases) == 5
+    assert len({case.name for case in cases}) == len(cases) == 8
     assert all(OURS in case.entries for case in cases)

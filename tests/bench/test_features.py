@@ -65,25 +65,34 @@ def test_features_count_as_found_once_and_only_if_near():
 )
 def test_a_fit_is_good_if_everything_is(change, good):
     blocks = quality.problems(quick=True)[0]
-    fit = quality.Found(4, 5, 0.09, 0.2, 1.0)._replace(**change)
+    fit = quality.Found(4, 5, 0.09, 0.2, 1.0, 0.1)._replace(**change)
     assert fit.good(blocks, 4) == good
 
 
 def test_single_draws_count_where_they_are_asked_for():
     problem = quality.problems(quick=False)[1]
-    fit = quality.Found(30, 33, 0.049, 0.059, 1.0)
+    fit = quality.Found(30, 33, 0.049, 0.059, 1.0, 0.1)
     assert fit.good(problem, 30)
     assert not fit._replace(draw_error=0.061).good(problem, 30)
     assert not fit._replace(n_components=34).good(problem, 30)
 
 
-@pytest.mark.parametrize("name", ["NMF", "factor analysis", "dictionary learning", "truncated SVD"])
+def test_length_and_sign_of_a_component_of_a_peer_do_not_count():
+    truth = block_images(0).features
+    assert quality.n_found_up_to_length(truth, -3.0 * truth[::-1]) == 4
+    assert quality.n_found_up_to_length(truth, truth[:1] + 0.01) == 1
+    assert quality.n_found_up_to_length(truth, truth.mean(axis=0, keepdims=True)) == 0
+    assert quality.n_found_up_to_length(truth, np.zeros((2, 36))) == 0
+
+
+@pytest.mark.parametrize("name", quality.peers(4, 0))
 def test_peers_reconstruct_better_than_nothing_and_not_perfectly(name):
     made, fresh = block_images(0, 300), block_images(10_000, 300)
-    error, seconds = quality.fit_peer(name, quality.peers(4, 0)[name], made, fresh)
+    found = quality.fit_peer(name, quality.peers(4, 0)[name], made, fresh)
     nothing = quality.rms(fresh.X.mean(axis=0), fresh)
-    assert 0.05 < error < 0.9 * nothing
-    assert seconds > 0
+    assert 0.05 < found.mean_error < 0.9 * nothing
+    assert found.seconds > 0 and found.applied > 0
+    assert 0 <= found.n_found <= 4
 
 
 @pytest.mark.slow

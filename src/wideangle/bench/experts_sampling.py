@@ -1,9 +1,10 @@
 """The default sampler of the mixture of experts against NUTS on the same posterior.
 
-Both sides are timed with everything they need but compilation: starts, warm-up, draws. NUTS gets
+All sides are timed with everything they need but compilation: starts, warm-up, draws. NUTS gets
 our prior and our likelihood with its written gradient as they are, and chains one after the other,
 which costs it least: side by side, all would wait for the longest trajectory. From starts of its
-own it may not find the mass of the posterior in so short a run, so it also gets ours.
+own it may not find the mass of the posterior in so short a run, so it also gets ours. NUTS is
+NumPyro's, and BlackJAX's where that is installed.
 
 Efficiency is the smallest effective sample size over quantities that do not depend on the numbering
 of the experts, per second of CPU time, which another load on the machine disturbs less than time on
@@ -24,9 +25,11 @@ import numpy as np
 import numpyro
 from numpyro.distributions import biject_to
 from numpyro.infer import NUTS
+from numpyro.infer.util import initialize_model
 
 from wideangle import datasets
 from wideangle.bench.harness import Settings
+from wideangle.bench.machine import optional
 from wideangle.bench.record import OURS, Case, Series
 from wideangle.diagnostics import ess_bulk
 from wideangle.estimators import moe_fit, posterior_predictive
@@ -39,7 +42,8 @@ from wideangle.models.experts import LogisticExperts
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
 from wideangle.posterior import Draws
 
-RIVAL = "NumPyro NUTS"
+blackjax = optional("blackjax")
+RIVAL, BLACKJAX = "NumPyro NUTS", "BlackJAX NUTS"
 CHUNK = 10
 """Iterations of NUTS in one compiled call."""
 EXPERT = LogisticExperts()
@@ -74,9 +78,12 @@ def measure(settings: Settings) -> list[Case]:
     """One case: smallest effective sample size per second of CPU time."""
     sizes = QUICK if settings.quick else FULL
     task = Task(settings.seed, sizes)
-    rivals = {RIVAL: False} if settings.quick else {RIVAL: False, f"{RIVAL}, our starts": True}
-    samplers = {name: task.nuts(from_modes=modes) for name, modes in rivals.items()}
-    samplers = {OURS: task.ours, **samplers}
+    rivals = {RIVAL: task.nuts(from_modes=False)}
+    if not settings.quick:
+        rivals[f"{RIVAL}, our starts"] = task.nuts(from_modes=True)
+    if blackjax is not None:
+        rivals[f"{BLACKJAX}, our starts"] = task.blackjax_nuts()
+    samplers = {OURS: task.ours, **rivals}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in samplers}
     for fit in samplers.values():
         fit(settings.seed, compile_only=True)
@@ -104,7 +111,7 @@ def measure(settings: Settings) -> list[Case]:
 
 
 class Task:
-    """One posterior, and two ways to sample it."""
+    """One posterior, and three ways to sample it."""
 
     def __init__(self, seed: int, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -169,13 +176,55 @@ class Task:
             each = zip(keys[1:], first, strict=True)
             chains = [one_chain(key, start, n_iterations) for key, start in each]
             draws: Any = jax.tree.map(lambda *leaves: last_draws(np.stack(leaves), n_nuts), *chains)
-            weights = Weights(draws["gate"], draws["experts"][..., None, :])
-            kept = Draws({"weights": weights, "log_lik": np.asarray(_log_liks(weights, batch))})
-            values = posterior_predictive.invariants(EXPERT, kept, reference)
-            seconds = time.process_time() - began
-            return Outcome(smallest_ess(values), seconds)
+            values = invariants(draws, batch, reference)
+            return Outcome(smallest_ess(values), time.process_time() - began)
 
         return fit
+
+    def blackjax_nuts(self) -> Callable[..., Outcome]:
+        """BlackJAX's sampler and warm-up at their defaults, from the modes as ours begins."""
+        priors, batch, reference = self.posterior()
+        made = initialize_model(jax.random.key(0), partial(numpyro_model, priors, batch))
+        n_chains, n_nuts = self.sizes.n_chains, self.sizes.n_nuts
+
+        def log_density(position: Any) -> Any:
+            return -made.potential_fn(position)
+
+        def one_chain(key: Any, first: Any) -> Any:
+            key_warm, key_draws = jax.random.split(key)
+            warm_up = blackjax.window_adaptation(blackjax.nuts, log_density)
+            (state, parameters), _ = warm_up.run(key_warm, first, n_nuts)
+            step = blackjax.nuts(log_density, **parameters).step
+
+            def one(state: Any, key: Any) -> tuple[Any, Any]:
+                state, _ = step(key, state)
+                return state, made.postprocess_fn(state.position)
+
+            return jax.lax.scan(one, state, jax.random.split(key_draws, n_nuts))[1]
+
+        keys = jax.random.split(jax.random.key(0), n_chains + 1)
+        first = modes(keys[0], priors, batch, n_chains)
+        compiled = jax.jit(one_chain).lower(keys[1], first[0]).compile()
+
+        def fit(seed: int, compile_only: bool = False) -> Outcome:
+            began = time.process_time()
+            keys = jax.random.split(jax.random.key(seed), n_chains + 1)
+            first = modes(keys[0], priors, batch, n_chains)
+            if compile_only:  # the chain is compiled above, the summaries by the other samplers
+                return Outcome(np.nan, np.nan)
+            chains = [compiled(key, start) for key, start in zip(keys[1:], first, strict=True)]
+            draws: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
+            values = invariants(draws, batch, reference)
+            return Outcome(smallest_ess(values), time.process_time() - began)
+
+        return fit
+
+
+def invariants(draws: dict[str, Any], batch: Batch, reference: np.ndarray) -> dict[str, Any]:
+    """Numbers of each draw that do not depend on the numbering of the experts."""
+    weights = Weights(draws["gate"], draws["experts"][..., None, :])
+    kept = Draws({"weights": weights, "log_lik": np.asarray(_log_liks(weights, batch))})
+    return posterior_predictive.invariants(EXPERT, kept, reference)
 
 
 def last_draws(draws: np.ndarray, count: int) -> np.ndarray:

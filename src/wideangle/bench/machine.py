@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,14 @@ PACKAGES = (
     "numpy",
     "scipy",
 )
+
+
+def optional(name: str) -> Any:
+    """A library that is measured where it is installed; None elsewhere."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        return None
 
 
 def describe() -> dict[str, Any]:
@@ -67,7 +76,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Commit of the source tree, with a ``+`` when files differ from it; None outside git."""
+    """Commit of the source tree, with a ``+`` when files differ from it; None outside git.
+
+    ``WIDEANGLE_COMMIT`` names it for a tree that was copied without its history.
+    """
+    if known := os.environ.get("WIDEANGLE_COMMIT"):
+        return known
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:

@@ -34,7 +34,7 @@ class Series:
     def over(self, other: Series) -> Series:
         """Ratios repeat by repeat: what disturbs one repeat disturbs both sides of it."""
         pairs = zip(self.values, other.values, strict=True)
-        return Series(tuple(mine / theirs for mine, theirs in pairs))
+        return Series(tuple(_ratio(mine, theirs) for mine, theirs in pairs))
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,13 @@ class Case:
         return names
 
 
+def _ratio(mine: float, theirs: float) -> float:
+    """Counts may be 0, of one side or of both."""
+    if theirs == 0.0:
+        return 1.0 if mine == 0.0 else float("inf")
+    return mine / theirs
+
+
 def show(value: float) -> str:
     """Three digits, without exponents where they can be avoided."""
     return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.3g}"
@@ -136,4 +143,12 @@ def _to_curve(data: Mapping[str, Any]) -> Curve:
 
 
 def _series(series: Series) -> dict[str, Any]:
-    return {"median": series.median, "quartiles": series.quartiles, "values": series.values}
+    numbers = {"median": series.median, "quartiles": series.quartiles, "values": series.values}
+    # JSON has no infinity.
+    return {name: _finite(one) for name, one in numbers.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_finite(one) for one in value]
+    return value if np.isfinite(value) else None

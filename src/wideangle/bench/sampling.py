@@ -1,8 +1,9 @@
 r"""Geodesic HMC against NUTS on the normalised-Gaussian parametrisation of the same target.
 
-NUTS gets our distributions as they are: ``biject_to`` gives it a Gaussian vector whose direction
-is the variable. Both run four chains in lockstep, tuned in a warm-up that is not counted. The
-effective sample size is the smallest over quantities that no relabelling changes.
+NUTS, NumPyro's and BlackJAX's, gets our distributions as they are: ``biject_to`` gives it a
+Gaussian vector whose direction is the variable. All run four chains in lockstep, tuned in a warm-up
+that is not counted. The effective sample size is the smallest over quantities that no relabelling
+changes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from numpyro.infer import NUTS
+from numpyro.infer.util import initialize_model
 
 from wideangle.bench.harness import Settings
+from wideangle.bench.machine import optional
 from wideangle.bench.record import OURS, Case, Series
 from wideangle.diagnostics import ess_bulk
 from wideangle.infer.geodesic_hmc import geodesic_hmc
@@ -29,8 +32,9 @@ from wideangle.priors.von_mises_fisher import VonMisesFisher
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import pairwise_angles
 
+blackjax = optional("blackjax")
 N_CHAINS = 4
-RIVAL = "NumPyro NUTS"
+RIVAL, BLACKJAX = "NumPyro NUTS", "BlackJAX NUTS"
 N_STEPS = 8
 ACCEPTANCE = 0.8
 """Target acceptance of both samplers (the default of NUTS)."""
@@ -65,6 +69,8 @@ def measure(settings: Settings) -> list[Case]:
             OURS: geodesic(key, target, n_warmup, n_draws),
             RIVAL: numpyro_nuts(key, target, n_warmup, n_draws),
         }
+        if blackjax is not None:
+            samplers[BLACKJAX] = blackjax_nuts(key, target, n_warmup, n_draws)
         results: dict[str, list[Efficiency]] = {name: [] for name in samplers}
         for _ in range(settings.repeats):
             for name, advance in samplers.items():
@@ -182,6 +188,55 @@ def numpyro_nuts(key: Any, target: Target, n_warmup: int, n_draws: int) -> Calla
         nonlocal state
         start = time.perf_counter()
         state, (draws, n_steps) = jax.block_until_ready(scan(state, n_draws))
+        seconds = time.perf_counter() - start
+        draws = np.asarray(draws).swapaxes(0, 1)
+        return _efficiency(target, draws, int(np.sum(n_steps)), seconds)
+
+    return advance
+
+
+def blackjax_nuts(
+    key: Any, target: Target, n_warmup: int, n_draws: int
+) -> Callable[[], Efficiency]:
+    """BlackJAX's sampler and warm-up at their defaults, on the coordinates that NumPyro uses."""
+    keys = jax.random.split(key, N_CHAINS)
+    made = initialize_model(keys, target.model)
+
+    def log_density(position: Any) -> Any:
+        return -made.potential_fn(position)
+
+    warm_up = blackjax.window_adaptation(
+        blackjax.nuts, log_density, target_acceptance_rate=ACCEPTANCE
+    )
+
+    @jax.jit
+    def adapt(keys: Any, positions: Any) -> Any:
+        return jax.vmap(lambda key, at: warm_up.run(key, at, n_warmup)[0])(keys, positions)
+
+    states, parameters = adapt(keys, made.param_info.z)
+
+    @jax.jit
+    def scan(key: Any, states: Any) -> tuple[Any, Any]:
+        def one_chain(key: Any, state: Any, parameters: Any) -> tuple[Any, Any]:
+            state, info = blackjax.nuts(log_density, **parameters).step(key, state)
+            draw = made.postprocess_fn(state.position)["directions"]
+            return state, (draw, info.num_integration_steps)
+
+        def one_draw(states: Any, key: Any) -> tuple[Any, Any]:
+            return jax.vmap(one_chain)(jax.random.split(key, N_CHAINS), states, parameters)
+
+        return jax.lax.scan(one_draw, states, jax.random.split(key, n_draws))
+
+    for _ in range(2):  # the first state has other types than those that come out
+        states, _ = scan(key, states)
+    count = 0
+
+    def advance() -> Efficiency:
+        nonlocal states, count
+        count += 1
+        own = jax.random.fold_in(key, count)
+        start = time.perf_counter()
+        states, (draws, n_steps) = jax.block_until_ready(scan(own, states))
         seconds = time.perf_counter() - start
         draws = np.asarray(draws).swapaxes(0, 1)
         return _efficiency(target, draws, int(np.sum(n_steps)), seconds)

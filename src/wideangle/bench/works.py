@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.bench import experts, features
+from wideangle.bench import expert_problem as experts
+from wideangle.bench import features
 from wideangle.estimators.moe_climb import TABLE, Data, Job, Objective
 from wideangle.estimators.moe_mcmc import FISHER_ROWS, SAMPLERS, point_of, subsample
 from wideangle.estimators.moe_start import start
