@@ -406,7 +406,7 @@ class LatentFeatureModel(
     def diversity_(self) -> Diversity:
         """Angles between the components."""
         check_is_fitted(self)
-        return Diversity(*(float(value) for value in diversity(self.components_)))
+        return Diversity(*(float(value) for value in diversity(self.matched_.components)))
 
     @property
     def _n_features_out(self) -> int:
