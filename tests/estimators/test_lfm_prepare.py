@@ -47,15 +47,27 @@ def test_a_large_mean_costs_no_digits_even_in_single_precision():
     assert learn_units(very_far, centre=False).scale == pytest.approx(spread, rel=1e-6)
 
 
-@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize("size", [1e-115, 1e-30, 1e30, 1e115])
 def test_extreme_units_neither_overflow_nor_vanish(size):
     units = learn_units(ROWS * size, centre=True)
     np.testing.assert_allclose(units.scale / size, learn_units(ROWS, centre=True).scale, rtol=1e-9)
     assert np.isfinite(units.apply(ROWS * size)[0]).all()
 
 
+@pytest.mark.parametrize("size", [5e-324, 1e-200, 1e200, 1.7e308])
+def test_units_without_squares_are_refused(size):
+    with pytest.raises(ValueError, match="use other units"):
+        learn_units(np.array([[0.0, size]]), centre=True)
+
+
+def test_new_rows_far_from_all_that_was_seen_are_refused():
+    units = learn_units(ROWS, centre=True)
+    with pytest.raises(ValueError, match="1e\\+20.*fit to rows like it"):
+        units.apply(np.full((1, ROWS.shape[1]), 1e20))
+
+
 @KINDS
-@pytest.mark.parametrize("value", [0.0, 3.0, -2e-200, 0.1])
+@pytest.mark.parametrize("value", [0.0, 3.0, -2e-100, 0.1])
 @pytest.mark.parametrize("centre", [False, True])
 def test_equal_entries_have_some_unit(kind, value, centre):
     units = learn_units(kind(np.full((7, 3), value)), centre=centre)

@@ -99,7 +99,7 @@ def fuzz(name: str, n_examples: int, start: int, folder: Path) -> dict[str, Any]
             counts[judge(case)] += 1
         except Exception as error:  # counted here, so that one defect does not hide the next
             counts["defect"] += 1
-            frames = traceback.extract_tb(error.__traceback__)[-3:]
+            frames = traceback.extract_tb((error.__context__ or error).__traceback__)[-3:]
             where = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames]
             mark = f"{type(error).__name__}: {str(error)[:200]} {where}"
             if defects.setdefault(mark, repr(case)) == repr(case):

@@ -20,8 +20,8 @@ from wideangle.storage import fingerprint
 PAPER_NOISE = 0.25
 """Noise variance of the paper's rule, for data of unit variance."""
 MAX_CONCENTRATION = 1e6
-SMALLEST, LARGEST = 1e-100, 1e100
-"""Data are in units whose squares are numbers."""
+SMALLEST, LARGEST = 1e-120, 1e120
+"""Sizes of data whose squares are numbers."""
 FARTHEST = 1e15
 """Most that an entry of new rows may be, in units of the spread of the rows fitted to."""
 RANGE = 1e8

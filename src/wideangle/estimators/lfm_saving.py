@@ -16,7 +16,7 @@ from wideangle.estimators.lfm_store import pack_states, unpack_states
 from wideangle.estimators.saving import check_numbers, plain, read_model, restore_names
 from wideangle.storage import save_bundle
 
-LARGEST = 1e120
+LARGEST = 1e135
 """Size of units; a little more than that of entries, which they come from."""
 KIND = "latent-feature-model"
 

@@ -217,4 +217,4 @@ def _sparse_energy(data, indices, indptr, offset, energy):
         for i in range(indptr[n], indptr[n + 1]):
             x = float(data[i])
             total += x * (x - 2.0 * offset[indices[i]])
-        energy[n] = total
+        energy[n] = max(total, 0.0)  # rounding may leave a row that is its offset just below
