@@ -1,19 +1,21 @@
 """What an accelerator does with the large problems: ``python -m wideangle.bench.device OUT.json``.
 
-Adult-9 with 30 experts by sampling and by the variational fit, and the feature sampler on 20-News
-and TDT at the paper's sizes, each beside the matrix products and the copy speed of the same card.
-Needs the data files (``wideangle datasets``). Parts that fail leave their error in the record.
+Adult-9 with 30 experts by sampling and by the variational fit, many chains and many restarts at
+once, and the feature sampler on 20-News and TDT at the paper's sizes, each beside the matrix
+products and the copy speed of the same card. Needs the data files (``wideangle datasets``). Parts
+named after the file are measured, all by default; the others of the file are kept. Parts that fail
+leave their error in the record. ``python -m wideangle.bench.device_page`` writes the page.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +23,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wideangle.bench.device_clock import ceilings, timed
+from wideangle.bench.device_features import features, sweep_of_many
+from wideangle.bench.expert_problem import EXPERT, Size, draw_problem
 from wideangle.bench.machine import describe
 from wideangle.datasets import load
-from wideangle.estimators import lfm_chain, lfm_device, lfm_prepare
-from wideangle.estimators.latent_features import LatentFeatureModel
-from wideangle.estimators.lfm_fit import first_guess
-from wideangle.estimators.lfm_start import Start, find_features
-from wideangle.estimators.lfm_sweep import sweep_on_device
 from wideangle.estimators.methods import paper_method
+from wideangle.models.mixture_of_experts import Batch, log_lik
 
-N_FEATURES = 300
 N_EXPERTS = 30
 SEED = 0
+CHAINS = (1, 4, 16, 64)
 
 
-def timed(function: Callable[[], Any], repeats: int = 20) -> float:
-    """Median seconds of a call, the first one left out."""
-    jax.block_until_ready(function())
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(function())
-        seconds.append(time.perf_counter() - began)
-    return float(np.median(seconds))
-
-
-def ceilings() -> dict[str, float]:
-    """Measured matrix and copy speed of the card."""
-    a = jnp.ones((8192, 8192), jnp.float32)
-    big = jnp.ones(2**28, jnp.float32)
-    with jax.default_matmul_precision("highest"):
-        product = timed(jax.jit(lambda: a @ a), 5)
-    copy = timed(jax.jit(lambda: big + 1.0), 5)
-    return {"matrix_tflops": 2 * 8192**3 / product / 1e12, "copy_gb_s": 2 * big.nbytes / copy / 1e9}
+def gradients() -> dict[str, Any]:
+    """Value and gradient of the likelihood at the size of Adult-9, for several chains at once."""
+    size = Size(32_561, 124, N_EXPERTS)
+    weights, rows, targets = draw_problem(SEED, size)
+    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    slope = jax.value_and_grad(partial(log_lik, EXPERT))
+    result: dict[str, Any] = {"rows": size.rows, "columns": size.columns, "n_experts": N_EXPERTS}
+    for n in CHAINS:
+        many = jax.tree.map(lambda leaf, n=n: jnp.repeat(leaf[None], n, axis=0), weights)
+        stacked = jnp.ones((2 * N_EXPERTS * n, size.columns), jnp.float32)
+        slopes = jnp.ones((2 * N_EXPERTS * n, size.rows), jnp.float32)
+        ours = jax.jit(jax.vmap(slope, (0, None)))
+        floor = jax.jit(lambda a, s, x: (a @ x.T, s @ x))
+        with jax.default_matmul_precision("highest"):
+            seconds = timed(partial(ours, many, batch))
+            products = timed(partial(floor, stacked, slopes, batch.rows))
+        flops = 2 * 2 * 2 * N_EXPERTS * n * size.rows * size.columns
+        result[f"{n} chains"] = {
+            "seconds": seconds,
+            "products_seconds": products,
+            "tflops": flops / seconds / 1e12,
+        }
+    return result
 
 
 def experts(method: str, **settings: Any) -> dict[str, Any]:
@@ -86,119 +91,48 @@ def experts(method: str, **settings: Any) -> dict[str, Any]:
     return result
 
 
-def features(name: str) -> dict[str, Any]:
-    """Seconds per sweep with 300 features, beside its matrix products and the search before it."""
-    data = load(name)
-    # Noise that fits what 300 features leave: with less, the chain adds features without end.
-    model = LatentFeatureModel(noise_scale="learn", max_features=N_FEATURES)
-    units = lfm_prepare.learn_units(data.X, centre=False)
-    matrix, offset = units.apply(data.X)
-    rows = lfm_prepare.make_rows(matrix, offset)
-    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
-    began = time.perf_counter()
-    start = find_features(
-        np.random.default_rng(SEED), rows, values.noise_variance, max_features=N_FEATURES, hops=0
-    )
-    searched = time.perf_counter() - began
-    hyper = first_guess(start, values, design, rows)
-    key = jax.random.key(SEED, impl="threefry2x32")
-    chain = lfm_chain.begin_chain(key, start.features, start.assignments, hyper, design)
-    there = rows.on_device()
-    marks: list[tuple[int, float]] = []
-
-    def note(chain: lfm_chain.Chain) -> bool:
-        jax.block_until_ready(chain.features)
-        marks.append((chain.n_done, time.perf_counter()))
-        return False
-
-    began = time.perf_counter()
-    plan = lfm_chain.Plan(60, 100, 1)
-    lfm_device.run_chain_on_device(chain, there, design, plan, after=note)
-    total = time.perf_counter() - began
-    pairs = itertools.pairwise(marks)
-    per_sweep = [(t1 - t0) / (n1 - n0) for (n0, t0), (n1, t1) in pairs if n1 > n0]
-    vectors = chain.features.components.vectors
-    used = chain.features.assignments.astype(vectors.dtype)
-    with jax.default_matmul_precision("highest"):
-        products = timed(jax.jit(lambda: there.products(vectors)))
-        cross = timed(jax.jit(lambda: there.cross(used)))
-    return {
-        "data": name,
-        "shape": list(data.X.shape),
-        "n_features": chain.trace["n_active"][-1],
-        "search_seconds": searched,
-        "sweep_seconds": float(np.median(per_sweep)),
-        "sweep_seconds_quartiles": [float(q) for q in np.quantile(per_sweep, (0.25, 0.75))],
-        "total_seconds": total,
-        "n_sweeps": plan.n_sweeps,
-        "products_seconds": products,
-        "cross_seconds": cross,
-        "acceptance": float(np.mean(chain.trace["acceptance"])),
-        "residual_rms": chain.trace["residual_rms"][-1],
-    }
+def batched(method: str, name: str, counts: tuple[int, ...], **settings: Any) -> dict[str, Any]:
+    """The same fit with more and more chains or starts at once: what one more of them costs."""
+    fits = {f"{n} {name}": experts(method, **{name: n}, **settings) for n in counts}
+    return {"method": method, **fits}
 
 
-def sweep_of_many() -> dict[str, Any]:
-    """Seconds of one sweep of 20-News from a state of exactly 300 features, time after time.
-
-    The features are means of random groups of rows, and the noise is what they leave: a chain left
-    to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.
-    """
-    data = load("news20")
-    model = LatentFeatureModel(noise_scale=1.0)
-    units = lfm_prepare.learn_units(data.X, centre=False)
-    matrix, offset = units.apply(data.X)
-    rows = lfm_prepare.make_rows(matrix, offset)
-    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
-    rng = np.random.default_rng(SEED)
-    used = (rng.random((rows.n_rows, N_FEATURES)) < 0.03).astype(np.uint8)  # noqa: PLR2004
-    vectors = rows.cross(used) / used.sum(axis=0)[:, None]
-    start = Start(vectors, used, 1.0, 0.0, np.zeros(1))
-    hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
-    key = jax.random.key(SEED, impl="threefry2x32")
-    chain = lfm_chain.begin_chain(key, vectors, used, hyper, design)
-    there, steps = rows.on_device(), lfm_chain.steps_of(chain.tuning, False)
-
-    @jax.jit
-    def sweep(key: Any, features: Any, rows: Any) -> Any:
-        return sweep_on_device(key, features, rows, design, steps, fixed_length=True)
-
-    with jax.default_matmul_precision("highest"):
-        seconds = timed(lambda: sweep(key, chain.features, there), 30)
-        products = timed(jax.jit(lambda: there.products(chain.features.components.vectors)))
-        cross = timed(jax.jit(lambda: there.cross(chain.features.assignments.astype(jnp.float32))))
-    return {
-        "n_features": N_FEATURES,
-        "room": chain.features.room,
-        "sweep_seconds": seconds,
-        "products_seconds": products,
-        "cross_seconds": cross,
-    }
-
+CHAIN = {"n_warmup": 500, "n_draws": 1000, "n_chains": 4}
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "ceilings": ceilings,
+    "Adult-9 gradient": gradients,
     "20-News sweep, 300 features": sweep_of_many,
-    "20-News features": lambda: features("news20"),
-    "TDT features": lambda: features("tdt"),
-    "Adult-9 sampling": lambda: experts(
-        "BMEM-MABN-I", n_warmup=500, n_draws=1000, n_chains=4, cosine=0.2
+    "Adult-9 variational": partial(experts, "BMEM-MABN-II"),
+    "Adult-9 sampling": partial(experts, "BMEM-MABN-I", cosine=0.2, **CHAIN),
+    "Adult-9 sampling, narrow prior": partial(
+        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.3, **CHAIN
     ),
-    "Adult-9 variational": lambda: experts("BMEM-MABN-II"),
+    "Adult-9 sampling, Gaussian prior": partial(experts, "BMEM-G", **CHAIN),
+    "many restarts": partial(batched, "BMEM-MABN-II", "n_starts", (1, 32)),
+    "many chains": partial(
+        batched, "BMEM-MABN-I", "n_chains", (16,), n_warmup=100, n_draws=200, cosine=0.2
+    ),
+    "20-News features": partial(features, "news20"),
+    "TDT features": partial(features, "tdt"),
 }
 
 
 def main(output: Path, names: list[str]) -> None:
     """Measure the parts named (all by default); the file is written after each."""
-    record: dict[str, Any] = {**describe(), "device": str(jax.devices()[0].device_kind)}
+    parts = json.loads(output.read_text("utf-8"))["parts"] if output.exists() else {}
+    output.parent.mkdir(parents=True, exist_ok=True)
     for name in names or list(PARTS):
         began = time.perf_counter()
+        part: dict[str, Any] = {**describe(), "device": str(jax.devices()[0].device_kind)}
         try:
-            record[name] = PARTS[name]()
+            part["result"] = PARTS[name]()
         except Exception:
-            record[name] = {"error": traceback.format_exc(limit=3)}
-        print(name, f"{time.perf_counter() - began:.0f} s", record[name], flush=True)
-        output.parent.mkdir(parents=True, exist_ok=True)
+            part["error"] = traceback.format_exc(limit=3)
+        part["seconds"] = round(time.perf_counter() - began, 1)
+        parts[name] = part
+        print(name, part["seconds"], "s", part.get("result", part.get("error")), flush=True)
+        record = {"command": "python -m wideangle.bench.device", "parts": parts}
         output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
