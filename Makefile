@@ -9,10 +9,10 @@ BIN  := $(VENV)/bin
 .DELETE_ON_ERROR:
 # Two targets at once would run two pips in one environment.
 .NOTPARALLEL:
-.PHONY: help demo test slow lint docs bench clean
+.PHONY: help demo test slow lint docs bench calibrate clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.with-report ## both models on drawn data: a table, and pages to look at
 	$(BIN)/wideangle demo $(ARGS)
@@ -34,6 +34,11 @@ docs: $(VENV)/.with-docs ## the documentation, as a site in build/site
 bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
 	$(BIN)/wideangle bench $(ARGS)
 	$(BIN)/python -m wideangle.bench.page results/bench/full.json docs/performance.md README.md
+
+calibrate: $(VENV)/.with-dev ## are the samplers right? ranks, restarts and known faults, to docs/trust.md
+	$(BIN)/python -m wideangle.bench.calibration run $(ARGS)
+	$(BIN)/python tests/known_faults.py results/calibration/faults.json
+	$(BIN)/python -m wideangle.bench.calibration page
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist

@@ -116,7 +116,7 @@ def draw_states(
 def mean_rows(features: Features) -> Array:
     """Rows without their noise."""
     vectors = features.components.vectors
-    return features.assignments.astype(vectors.dtype) @ vectors
+    return jnp.asarray(features.assignments, vectors.dtype) @ vectors
 
 
 def draw_rows(key: Key, features: Features) -> Array:
@@ -127,7 +127,8 @@ def draw_rows(key: Key, features: Features) -> Array:
 
 def statistics(features: Features, rows: Array) -> dict[str, Scalar]:
     """Numbers whose law is looked at; those of places are of places in the order of weight."""
-    active = jnp.any(features.assignments > 0, axis=0)
+    used = jnp.asarray(features.assignments)
+    active = jnp.any(used > 0, axis=0)
     n_active = jnp.sum(active) * 1.0
     directions, lengths = features.components
     vectors = features.components.vectors
@@ -140,9 +141,9 @@ def statistics(features: Features, rows: Array) -> dict[str, Scalar]:
         "active squared": n_active**2,
         "last active": last,
         "inactive between": last - n_active,
-        "uses": jnp.sum(features.assignments) * 1.0,
-        "shared": jnp.sum(features.assignments[0] * features.assignments[1]) * 1.0,
-        "first count": jnp.sum(features.assignments[:, 0]) * 1.0,
+        "uses": jnp.sum(used) * 1.0,
+        "shared": jnp.sum(used[0] * used[1]) * 1.0,
+        "first count": jnp.sum(used[:, 0]) * 1.0,
         "weights": jnp.sum(jnp.where(active, features.weights, 0.0)),
         "first weight": features.weights[0],
         "second weight": features.weights[1],

@@ -26,7 +26,7 @@ from wideangle.models.latent_features import Features
 from wideangle.sphere.bessel import inverse_mean_resultant
 from wideangle.types import Array, Key, Scalar
 
-N_DRAWS, N_WARMUP, THIN = 7, 100, 50
+N_DRAWS, N_WARMUP = 7, 100
 STEPS = 0.3
 """Angle of a Hamiltonian step; nothing is tuned here."""
 LAWS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
@@ -60,6 +60,8 @@ class Case(NamedTuple):
     design: Design
     draw_values: DrawValues = fixed_values
     room: int = 40
+    thin: int = 50
+    """Sweeps per draw: enough that draws are nearly independent."""
 
     @property
     def name(self) -> str:
@@ -73,9 +75,9 @@ CASES = [
     Case("vmf, together", "ibp", Design("polar", False, hamiltonian=True)),
     Case("mutual-angular", "ibp", Design()),
     Case("mutual-angular, together", "ibp", Design(hamiltonian=True)),
-    Case("gaussian", "pitman-yor", Design("gaussian", False), pitman_yor, 64),
-    Case("vmf", "pitman-yor", Design("polar", False), pitman_yor, 64),
-    Case("mutual-angular, learned", "ibp", Design(learned=LEARNED, **LAWS), unknown, 64),
+    Case("gaussian", "pitman-yor", Design("gaussian", False), pitman_yor, 128),
+    Case("vmf", "pitman-yor", Design("polar", False), pitman_yor, 128),
+    Case("mutual-angular, learned", "ibp", Design(learned=LEARNED, **LAWS), unknown, 64, 70),
 ]
 """``together``: Hamiltonian moves, as on a GPU. Directions that repel each other have an order, and
 the power-law process has none: that pair does not exist."""
@@ -133,18 +135,19 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
         def turn(number: Array, carry: tuple[Features, Array]) -> tuple[Features, Array]:
             state, overflow = carry
             state, more = sweep(jax.random.fold_in(key_sweeps, number), state, rows, case.design)
-            return state, overflow | more
+            return state, overflow + more
 
         def draw(carry: tuple[Features, Array], number: Array) -> tuple[object, dict]:
-            first = N_WARMUP + number * THIN
-            carry = jax.lax.fori_loop(first, first + THIN, turn, carry)
+            first = N_WARMUP + number * case.thin
+            carry = jax.lax.fori_loop(first, first + case.thin, turn, carry)
             return carry, statistics(carry[0], rows)
 
-        carry = jax.lax.fori_loop(0, N_WARMUP, turn, (state, jnp.array(False)))
+        carry = jax.lax.fori_loop(0, N_WARMUP, turn, (state, jnp.zeros((), jnp.int32)))
         (_, overflow), draws = jax.lax.scan(draw, carry, jnp.arange(N_DRAWS))
         return statistics(known, rows), draws, overflow
 
     keys = jax.random.split(jax.random.key(seed), n_sets)
     found, draws, overflow = jax.jit(jax.vmap(one))(keys, truth, start)
     draws = {name: many for name, many in draws.items() if name not in FIXED_BY_ROWS}
-    return judge_ranks(found, draws, seed=seed, overflow=int(np.sum(overflow)))
+    n_sweeps = n_sets * (N_WARMUP + N_DRAWS * case.thin)
+    return judge_ranks(found, draws, seed=seed, overflow=float(np.sum(overflow) / n_sweeps))

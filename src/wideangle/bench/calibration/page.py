@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ ABOUT = {
     "features": "Four rows in the plane, 3 features in use on average, their number unknown. "
     "*together* means Hamiltonian moves of all directions at once, as on a GPU; *learned*, that "
     "mass, noise, concentration and rate are drawn too. The mutual-angular prior needs an order of "
-    "the features and the Pitman-Yor process gives none: that pair does not exist.",
+    "the features and the Pitman-Yor process gives none: that pair does not exist. Arrays have "
+    "fixed room here; the share of sweeps that would have needed more is below {overflow:.1g}.",
     "variational": "The same problems. `vmf` and `diagonal` are families of the default fit, four "
     "starts, `coordinate` is the paper's coordinate ascent. These fits are approximations: nothing "
     "here passes or fails by its ranks. Coverage is the share of truths inside the central "
@@ -73,7 +75,8 @@ def render(records: Sequence[Record], faults: Record | None) -> str:
         if own:
             table = _fits(own) if area == "variational" else _samplers(own)
             picture = f"![Ranks: {title.lower()}]({IMAGES}/{area}.png)"
-            parts += [f"\n## {title}\n", ABOUT[area], "", *table, "", picture, "", _where(own)]
+            about = ABOUT[area].format(overflow=_overflow(own))
+            parts += [f"\n## {title}\n", about, "", *table, "", picture, "", _where(own)]
     if faults is not None:
         parts += [FAULTS, *map(_fault, faults["rows"]), "", _machine(faults)]
     return "\n".join(parts) + "\n"
@@ -91,6 +94,12 @@ def _summary(records: Sequence[Record], faults: Record | None) -> str:
         rows = faults["rows"]
         words.append(f"**{sum(row['caught'] for row in rows)} of {len(rows)}** faults are caught.")
     return " ".join(words)
+
+
+def _overflow(records: Sequence[Record]) -> float:
+    """Largest share of sweeps without room, rounded up to a power of ten."""
+    shares = [record["ranks"]["notes"].get("overflow", 0.0) for record in records]
+    return 10.0 ** math.ceil(math.log10(max(*shares, 1e-9)))
 
 
 def _samplers(records: Sequence[Record]) -> Iterator[str]:
