@@ -222,6 +222,18 @@ FAULTS = [
         "exchangeable features scanned in order of age",
         "tests/estimators/test_lfm_sweep.py::test_a_scan_in_order_of_age_is_seen",
     ),
+    # two of them again, by the ranks of this bench
+    Fault(
+        PAPER,
+        "truncated normal walk without Phi(g/s)/Phi(g'/s), by ranks",
+        "tests/bench/calibration/test_cases.py::test_ranks_see_a_walk_without_its_correction",
+    ),
+    Fault(
+        PAPER,
+        "mu* taken as a constant, by ranks",
+        "tests/bench/calibration/test_cases.py::"
+        "test_ranks_see_the_smallest_weight_taken_as_a_constant",
+    ),
 ]
 
 
