@@ -62,7 +62,7 @@ def test_units_without_squares_are_refused(size):
 
 def test_new_rows_far_from_all_that_was_seen_are_refused():
     units = learn_units(ROWS, centre=True)
-    with pytest.raises(ValueError, match="1e\\+20.*fit to rows like it"):
+    with pytest.raises(ValueError, match="fit to rows like it"):
         units.apply(np.full((1, ROWS.shape[1]), 1e20))
 
 

@@ -102,8 +102,11 @@ def fit(
             _pass_on(job.stop.is_set())
             objectives = np.array([start.objective for start in starts])
             job.begin(starts)
-        for file in files:
+        # All of them before the first sweep: a place that cannot be written to is told about while
+        # there is nothing to lose, and no search has to be done again.
+        for file, chain in zip(files, job.chains, strict=True):
             file.objectives = objectives
+            file.save(chain, now=True)
         chains = attend([pool.submit(job.run, i) for i in range(how.n_chains)])
     if job.stop.is_set():
         return Fitted(_worth_keeping(chains), objectives, True)
@@ -158,7 +161,6 @@ class _Job:
             file.save(chain)
             return self.stop.is_set()
 
-        file.save(chain, now=True)
         try:
             if not self.how.device:
                 return run_chain(chain, self.rows[i], self.design, plan, after=after)
