@@ -17,6 +17,11 @@ BATCH = 32
 """Draws that :meth:`mean` evaluates at once: bounds its memory."""
 
 
+def evenly(n: int, most: int) -> np.ndarray:
+    """At most ``most`` of the numbers 0 to n - 1, evenly spaced: to thin draws or rows."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
+
+
 @runtime_checkable
 class Posterior(Protocol):
     """What every result of inference can do."""

@@ -23,7 +23,7 @@ from wideangle.models.coordinates import Priors, Problem, weights_of
 from wideangle.models.experts import ExpertLikelihood, LogisticExperts
 from wideangle.models.mixture_of_experts import Batch, Weights
 from wideangle.models.sparse_likelihood import SparseBatch, has_sparse_form
-from wideangle.posterior import Draws
+from wideangle.posterior import Draws, evenly
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -283,7 +283,7 @@ def dense_batch(data: Rows) -> Batch:
 
 def reference_rows(data: Rows, n_rows: int = REFERENCE) -> np.ndarray:
     """Some training rows, evenly spread, on which draws are compared."""
-    chosen = np.unique(np.linspace(0, data.rows.shape[0] - 1, n_rows).astype(int))
+    chosen = evenly(data.rows.shape[0], n_rows)
     return as_dense(data.rows, chosen, np.float32)
 
 

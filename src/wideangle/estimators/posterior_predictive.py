@@ -14,7 +14,7 @@ from wideangle.infer.ascent import as_dense
 from wideangle.models import mixture_of_experts as moe
 from wideangle.models.experts import ExpertLikelihood
 from wideangle.models.mixture_of_experts import Weights
-from wideangle.posterior import Draws
+from wideangle.posterior import Draws, evenly
 from wideangle.sphere.diversity import diversity
 from wideangle.types import Array
 
@@ -32,7 +32,7 @@ def thinned(draws: Draws, n_draws: int = PREDICT_DRAWS) -> Weights:
     """At most ``n_draws`` of the weights, evenly spread over chains and draws."""
     weights = Draws(draws.values["weights"]).flat
     total = len(weights.gate)
-    chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).astype(int))
+    chosen = evenly(total, n_draws)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[chosen]), weights)
 
 

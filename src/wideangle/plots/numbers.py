@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from wideangle.estimators.posterior_predictive import thinned
+from wideangle.posterior import evenly
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere.geometry import normalise, pairwise_angles
 
@@ -69,7 +70,7 @@ def posterior_angles(model: Any, n_draws: int = 100) -> np.ndarray:
         experts = np.asarray(thinned(model.posterior_, n_draws).experts)
         return pairs(_degrees(experts.reshape(*experts.shape[:2], -1)))
     states, index = model.chains_.states, model.matched_.index
-    chosen = np.unique(np.linspace(0, len(states) - 1, min(n_draws, len(states))).astype(int))
+    chosen = evenly(len(states), n_draws)
     found = [states[i].vectors[index[i][index[i] >= 0]] for i in chosen]
     return np.concatenate([pairs(_degrees(rows)) for rows in found if len(rows) > 1] or [[]])
 

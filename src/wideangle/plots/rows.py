@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from wideangle.plots import numbers, style
+from wideangle.posterior import evenly
 
 GRID = 200
 """Points of the gate map along each axis."""
@@ -33,7 +34,7 @@ def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) 
     used = numbers.activations(model, X)
     if used.shape[1] == 0:
         raise ValueError("the model has no features to draw.")
-    chosen = np.unique(np.linspace(0, len(used) - 1, min(n_most, len(used))).astype(int))
+    chosen = evenly(len(used), n_most)
     used = used[chosen][row_order(used[chosen])]
     n = used.shape[1]
     ax = style.axes_for(ax, 5.6, min(0.26 * n + 1.1, 8.0))
@@ -85,7 +86,7 @@ def gate_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any =
     matplotlib.figure.Figure
     """
     n_rows = X.shape[0]
-    chosen = np.unique(np.linspace(0, n_rows - 1, min(n_most, n_rows)).astype(int))
+    chosen = evenly(n_rows, n_most)
     X = X[chosen] if not hasattr(X, "iloc") else X.iloc[chosen]
     labels = None if y is None else np.asarray(y)[chosen]
     proba = numbers.activations(model, X)

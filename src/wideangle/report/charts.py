@@ -15,6 +15,7 @@ from wideangle.plots.calibration import outcomes, reliability
 from wideangle.plots.chains import PREFERRED, WORDS, rank_counts
 from wideangle.plots.rows import row_order
 from wideangle.plots.style import FAINT, PALETTE, colour
+from wideangle.posterior import evenly
 from wideangle.runs.folder import Run
 
 MOST_POINTS = 1500
@@ -48,11 +49,6 @@ def charts_of(run: Run) -> dict[str, Figure]:
         found["per_row"] = features_per_row(run)
         found["density"] = densities(run)
     return found
-
-
-def thin(n: int, most: int) -> np.ndarray:
-    """At most ``most`` of n numbers, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)) if n else np.zeros(0, int)
 
 
 def rounded(values: Any, digits: int = 4) -> Any:
@@ -137,7 +133,7 @@ def angle_distribution(run: Run) -> Figure:
 def gate_map(run: Run) -> Figure:
     """Rows of the sample, each in the colour of the expert that leads it."""
     sample = run.sample
-    chosen = thin(len(sample), MOST_POINTS)
+    chosen = evenly(len(sample), MOST_POINTS)
     gate = np.asarray(sample.values["gate"])[chosen]
     owner = np.argmax(gate, axis=1)
     direct = len(run.columns) == 2  # noqa: PLR2004
@@ -287,7 +283,7 @@ def densities(run: Run) -> Figure:
 def activation_matrix(run: Run) -> Figure:
     """Rows across, features down; rows of the same pattern together."""
     used = np.asarray(run.sample.values["activations"])[:, :MOST_LINES]
-    chosen = thin(len(used), 400)
+    chosen = evenly(len(used), 400)
     order = chosen[row_order(used[chosen])]
     rows = run.sample.rows[order]
     trace = {
@@ -338,7 +334,7 @@ def chains_of(run: Run) -> list[dict[str, Any]]:
         values = found[name]
         if np.ptp(values) == 0:
             continue
-        places = thin(values.shape[1], MOST_DRAWS)
+        places = evenly(values.shape[1], MOST_DRAWS)
         result.append(
             {
                 "name": WORDS.get(name, name),

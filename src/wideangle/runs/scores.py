@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.posterior import evenly
 from wideangle.runs.sample import MOST_ROWS, Sample
 
 BINS = 10
@@ -22,7 +23,7 @@ MOST_SCORED = 500
 def sampled_rows(n_rows: int, n_columns: int) -> np.ndarray:
     """Which of the held-out rows are kept, evenly spread."""
     most = max(1, min(n_rows, MOST_ROWS, max(50, MOST_ENTRIES // n_columns)))
-    return np.unique(np.linspace(0, n_rows - 1, most).astype(int))
+    return evenly(n_rows, most)
 
 
 def score_experts(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> dict[str, Any]:
