@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from wideangle import LatentFeatureModel
 from wideangle import cli
 from wideangle.datasets import load
 from wideangle.estimators.lfm_score import EntryScores
@@ -160,9 +161,9 @@ def test_top_words_are_those_with_the_largest_weights():
 def test_pictures_are_of_images_alone():
     pytest.importorskip("matplotlib")
     data = load("block_images")
-    model = SimpleNamespace(
-        components_=data.extras["features"], prevalence_=np.full(4, 0.5), n_components_=4
-    )
+    model = LatentFeatureModel()
+    model.components_, model.prevalence_ = data.extras["features"], np.full(4, 0.5)
+    model.n_components_, model.n_features_in_ = 4, 36
     assert feature_pictures.picture(model, data).startswith(b"\x89PNG")
     model.n_components_ = 0
     assert feature_pictures.picture(model, data) is None
