@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 
-from wideangle import LatentFeatureModel
 from wideangle import cli
 from wideangle.datasets import load
 from wideangle.estimators.lfm_score import EntryScores
@@ -161,7 +161,12 @@ def test_top_words_are_those_with_the_largest_weights():
 def test_pictures_are_of_images_alone():
     pytest.importorskip("matplotlib")
     data = load("block_images")
-    model = LatentFeatureModel()
+
+    class Fitted(BaseEstimator):
+        def fit(self, X):
+            return self
+
+    model = Fitted()
     model.components_, model.prevalence_ = data.extras["features"], np.full(4, 0.5)
     model.n_components_, model.n_features_in_ = 4, 36
     assert feature_pictures.picture(model, data).startswith(b"\x89PNG")
