@@ -108,6 +108,9 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "Adult-9 sampling, narrow prior": partial(
         experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.3, **CHAIN
     ),
+    "Adult-9 sampling, very narrow prior": partial(
+        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.1, **CHAIN
+    ),
     "Adult-9 sampling, Gaussian prior": partial(experts, "BMEM-G", **CHAIN),
     "many restarts": partial(batched, "BMEM-MABN-II", "n_starts", (1, 32)),
     "many chains": partial(
