@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.models.assignment_rows import _decide, site_bits
+from wideangle.models.assignment_rows import decide_site, site_bits
 from wideangle.models.assignments import draw_noise
 
 
@@ -32,5 +32,5 @@ def test_the_shortcut_changes_no_decision(logit):
     for bits in np.concatenate([near, turn, random]).astype(np.uint32):
         uniform = (float(bits) + 0.5) * 2.0**-32
         flip = uniform < 1.0 / (1.0 + math.exp(logit))
-        assert _decide(logit, bits) == ((logit > 0) != flip)
-        assert _decide(-logit, bits) == ((-logit > 0) != flip)
+        assert decide_site(logit, bits) == ((logit > 0) != flip)
+        assert decide_site(-logit, bits) == ((-logit > 0) != flip)

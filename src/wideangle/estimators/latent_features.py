@@ -16,7 +16,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.diagnostics import warn
-from wideangle.estimators import lfm_fit, lfm_posterior, lfm_prepare, lfm_saving, lfm_score
+from wideangle.estimators import (
+    lfm_fit,
+    lfm_posterior,
+    lfm_prepare,
+    lfm_saving,
+    lfm_score,
+    lfm_stream_fit,
+)
 from wideangle.estimators.describe import ShowsFacts
 from wideangle.estimators.lfm_components import sample_rows
 from wideangle.estimators.lfm_describe import facts
@@ -256,7 +263,39 @@ class LatentFeatureModel(
         self.interrupted_ = fitted.interrupted
         self.start_objectives_ = fitted.objectives
         self.chains_ = lfm_posterior.gather(fitted.chains)
-        self._keep(rows)
+        found = lfm_posterior.components(
+            self.chains_, rows, price=self.price, min_presence=self.min_presence
+        )
+        self._keep(found, rows.n_rows)
+        return self
+
+    def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
+        """Fit to rows that stay on disk, by exact sweeps over all of them.
+
+        Chains begin on a sample and then sweep over all rows, one after the other. Assignments
+        are kept on disk, a byte for each row and feature; memory does not depend on the number
+        of rows. What is kept of a draw are its features and the assignments of the sample.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own; no missing entries.
+        folder : path, optional
+            Where assignments are kept meanwhile; by default the system's folder for such files.
+        """
+        self._validate_params()
+        self._check_settings(source)
+        if self.checkpoint is not None or self.device == "gpu":
+            raise ValueError("checkpoint and device='gpu' are for rows in memory: leave them out.")
+        self.n_features_in_ = source.shape[1]
+        if source.names is not None:
+            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        fitted = lfm_stream_fit.fit_stream(self, source, self._seed, folder)
+        self.units_, self.interrupted_ = fitted.units, fitted.interrupted
+        self.start_objectives_ = fitted.objectives
+        self.chains_ = lfm_posterior.gather(fitted.chains)
+        self._keep(fitted.matched, fitted.n_sample)
         return self
 
     def _check(self, X: Any, reset: bool) -> Any:
@@ -284,13 +323,10 @@ class LatentFeatureModel(
                 "X has n_features = 1: directions need at least two columns; use prior='gaussian'."
             )
 
-    def _keep(self, rows: Any) -> None:
+    def _keep(self, found: Any, n_rows: int) -> None:
         """Derive components and diagnostics from the draws; warn in plain words."""
-        found = lfm_posterior.components(
-            self.chains_, rows, price=self.price, min_presence=self.min_presence
-        )
         self.matched_ = found
-        self.n_rows_ = rows.n_rows
+        self.n_rows_ = n_rows
         self._name_components()
         self._summarise()
         if self.interrupted_:

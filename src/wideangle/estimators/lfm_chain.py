@@ -225,14 +225,14 @@ def _sweep(
     """
     features = chain.features
     while True:
-        keys, begun = _begin(chain.key, index, features, design)
+        keys, begun = begin_sweep(chain.key, index, features, design)
         if not bool(begun.slice.overflow):
             break
         features = with_room(features, room_for(features.room))
     begun, seen = _assign(begun, rows, design)
     features, n_moved = _finish_assignments(keys, begun, seen, design)
     stats = summarise_on_host(features, rows)
-    return _finish(keys, features, stats, design, steps, n_moved)
+    return finish_sweep(keys, features, stats, design, steps, n_moved)
 
 
 def _assign(
@@ -298,9 +298,10 @@ def gram_of(used):
 
 
 @partial(jax.jit, static_argnames="design")
-def _begin(
+def begin_sweep(
     key: Key, index: Array, features: Features, design: Design
 ) -> tuple[lfm_sweep.Keys, lfm_sweep.Begun]:
+    """The part of sweep ``index`` before the rows are touched."""
     keys = lfm_sweep.split(jax.random.fold_in(key, index))
     return keys, lfm_sweep.begin(keys, features, design)
 
@@ -313,7 +314,7 @@ def _finish_assignments(
 
 
 @partial(jax.jit, static_argnames="design")
-def _finish(
+def finish_sweep(
     keys: lfm_sweep.Keys,
     features: Features,
     stats: FeatureStats,
@@ -321,6 +322,7 @@ def _finish(
     steps: Steps,
     n_moved: Array,
 ) -> tuple[Features, lfm_sweep.Account]:
+    """The part after it, through the statistics of the rows."""
     return lfm_sweep.finish(keys, features, stats, design, steps, n_moved)
 
 

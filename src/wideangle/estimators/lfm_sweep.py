@@ -33,6 +33,7 @@ from wideangle.models.device_rows import DenseRows, SparseRows, summarise_on_dev
 from wideangle.models.latent_features import (
     Features,
     FeatureStats,
+    counts_of,
     log_lik,
     residual_energy,
 )
@@ -110,9 +111,13 @@ def finish_assignments(
     features, n_moved = birth_moves(
         keys.births, begun.features, begun.newborns, seen, begun.slice.level, design
     )
-    counts = jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
+    return without_unused(features, design), n_moved
+
+
+def without_unused(features: Features, design: Design) -> Features:
+    """Without the inactive features that are not part of the state."""
     drop = without_tail if design.ordered else only_active
-    return drop(features, counts), n_moved
+    return drop(features, counts_of(features))
 
 
 def finish(

@@ -52,9 +52,10 @@ def sweep_rows(
     precision = dtype.type(1.0 / float(variance))
 
     def block(start: int, stop: int) -> None:
-        _rows(
-            start, stop, keys, assignments, products, inner, log_odds, precision, last, n_live, rest
-        )
+        rows_before(
+            start, stop, 0, keys, assignments, products, inner, log_odds, precision, last, n_live,
+            rest,
+        )  # fmt: skip
 
     over_rows(block, n_rows, n_rows * n_live)
     any_row, first_row = (np.asarray(part, np.float64) for part in noise[1:])
@@ -77,7 +78,7 @@ def _rotate(_typing, _word, _count):
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _threefry(key0, key1, counter_high, counter_low):
+def threefry(key0, key1, counter_high, counter_low):
     """Xor of the two words of threefry-2x32 with 20 rounds: what ``jax.random.bits`` gives."""
     u = np.uint32
     key2 = u(key0 ^ key1 ^ u(0x1BD11BDA))
@@ -124,11 +125,11 @@ def _fill_bits(first_words, second_words, row, bits):
     """The same into an array that is there, from the two words of each key."""
     high, low = np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF)
     for k in range(len(bits)):
-        bits[k] = _threefry(first_words[k], second_words[k], high, low)
+        bits[k] = threefry(first_words[k], second_words[k], high, low)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _decide(logit, bits):
+def decide_site(logit, bits):
     """See ``assignments.decide``."""
     if logit > CERTAIN:
         return True
@@ -144,9 +145,10 @@ def _decide(logit, bits):
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
-def _rows(
+def rows_before(
     start,
     stop,
+    offset,
     keys,
     used,
     products,
@@ -157,7 +159,10 @@ def _rows(
     n_live,
     rest,
 ):
-    """Columns before ``last``, row by row; leaves what the later columns need in ``rest``."""
+    """Columns before ``last``, row by row; leaves what the later columns need in ``rest``.
+
+    Row ``n`` of the arrays is row ``n + offset`` of all.
+    """
     pull = np.empty(n_live, products.dtype)
     bits = np.empty(last, np.uint32)
     half = products.dtype.type(0.5)
@@ -168,13 +173,13 @@ def _rows(
             if used[n, j]:
                 for k in range(n_live):
                     pull[k] -= inner[j, k]
-        _fill_bits(keys[0], keys[1], n, bits)
+        _fill_bits(keys[0], keys[1], n + offset, bits)
         for k in range(last):
             own = inner[k, k]
             gain = pull[k] - half * own
             if used[n, k]:
                 gain += own
-            one = _decide(log_odds[k] + gain * precision, bits[k])
+            one = decide_site(log_odds[k] + gain * precision, bits[k])
             if one and not used[n, k]:
                 used[n, k] = 1
                 for j in range(n_live):
@@ -224,7 +229,7 @@ def _tail(
             log_unused[n] = total
         column = np.zeros(n_rows, np.uint8)
         with_it = min(weights[k], ceiling)
-        if not _none(total, bound, with_it, any_row[k]):
+        if not nobody(total, bound, with_it, any_row[k]):
             _given_any(keys[:, k], logit, log_unused, first_row[k], column)
             bound = with_it
         for n in range(n_rows):
@@ -236,7 +241,7 @@ def _tail(
 
 
 @numba.njit(cache=True, nogil=True)
-def _none(log_none, without, with_it, uniform):
+def nobody(log_none, without, with_it, uniform):
     """Whether no row uses a feature after which nothing is active."""
     any_probability = -math.expm1(log_none)
     if any_probability <= 0.0:
@@ -255,5 +260,5 @@ def _given_any(key, logit, log_unused, uniform, column):
         first += 1
     column[first] = 1
     for n in range(first + 1, n_rows):
-        bits = _threefry(key[0], key[1], np.uint32(n >> 32), np.uint32(n & 0xFFFFFFFF))
-        column[n] = _decide(logit[n], bits)
+        bits = threefry(key[0], key[1], np.uint32(n >> 32), np.uint32(n & 0xFFFFFFFF))
+        column[n] = decide_site(logit[n], bits)

@@ -11,8 +11,11 @@ Paper: section 4. Differs from the paper: see ``docs/paper-map.md``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from wideangle.priors.stick_breaking import Buffet
@@ -31,6 +34,33 @@ class Hyper(NamedTuple):
     """Rate of the Gamma law of lengths, or (Gaussian features) the precision of an entry."""
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["counts", "stored"], meta_fields=["n_rows"])
+@dataclass(frozen=True)
+class Elsewhere:
+    """Assignments that are kept elsewhere, on disk: what the rest of a sweep needs of them."""
+
+    counts: Array
+    """(K,) rows that use each feature."""
+    stored: Array
+    """(K,) which of the stored columns each feature has; -1 is none, and nothing but zeros."""
+    n_rows: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.n_rows, self.counts.shape[0]
+
+    def reordered(self, order: Array, live: Array) -> Elsewhere:
+        """The columns in another order; those that are not live are emptied."""
+        counts = jnp.where(live, self.counts[order], 0)
+        return Elsewhere(counts, jnp.where(live, self.stored[order], -1), self.n_rows)
+
+    def longer(self, extra: int) -> Elsewhere:
+        """With more columns of zeros."""
+        stored = jnp.pad(self.stored, (0, extra), constant_values=-1)
+        return Elsewhere(jnp.pad(self.counts, (0, extra)), stored, self.n_rows)
+
+
 class Features(NamedTuple):
     """State of one chain. Rows from ``n_live`` on are padding: zero weight, zero vector, unused."""
 
@@ -38,7 +68,7 @@ class Features(NamedTuple):
     """(K,) :math:`\\mu`, in falling order."""
     components: Components
     """Directions (K, D) and lengths (K,)."""
-    assignments: Array
+    assignments: Array | Elsewhere
     """(N, K) of 0 and 1, uint8."""
     n_live: Array
     """Number of features held."""
@@ -87,6 +117,8 @@ def log_lik(vectors: Array, stats: FeatureStats, noise: Scalar) -> Scalar:
 
 def counts_of(features: Features) -> Array:
     """Rows that use each feature, (K,)."""
+    if isinstance(features.assignments, Elsewhere):
+        return features.assignments.counts
     return jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
 
 
@@ -109,12 +141,17 @@ def reorder(features: Features, order: Array, n_live: Array) -> Features:
     """Features in another order; those from ``n_live`` on are emptied."""
     live = jnp.arange(features.room) < n_live
     directions, lengths = features.components
+    used = features.assignments
+    if isinstance(used, Elsewhere):
+        used = used.reordered(order, live)
+    else:
+        used = jnp.where(live, used[:, order], 0)
     return features._replace(
         weights=jnp.where(live, features.weights[order], 0.0),
         components=Components(
             jnp.where(live[:, None], directions[order], 0.0), jnp.where(live, lengths[order], 0.0)
         ),
-        assignments=jnp.where(live, features.assignments[:, order], 0),
+        assignments=used,
         n_live=jnp.asarray(n_live, jnp.int32),
     )
 
@@ -128,8 +165,9 @@ def with_room(features: Features, room: int) -> Features:
         widths[axis] = (0, extra)
         return jnp.pad(array, widths)
 
+    used = features.assignments
     return features._replace(
         weights=longer(features.weights, 0),
         components=Components(*(longer(part, 0) for part in features.components)),
-        assignments=longer(features.assignments, 1),
+        assignments=used.longer(extra) if isinstance(used, Elsewhere) else longer(used, 1),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,6 +80,21 @@ class NpyRows:
         part = slice(int(self.starts[block]), int(self.starts[block + 1]))
         targets = None if self._targets is None else self._targets[part]
         return self._rows[part], targets
+
+
+def chunks(source: RowSource, n_rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    """First row and rows of pieces of ``n_rows`` rows, in order; the last has the rest."""
+    waiting: list[np.ndarray] = []
+    first = held = 0
+    for block in range(len(source.starts) - 1):
+        waiting.append(source.read(block)[0])
+        held += len(waiting[-1])
+        if held >= n_rows or block == len(source.starts) - 2:
+            rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            whole = held if block == len(source.starts) - 2 else held - held % n_rows
+            for start in range(0, whole, n_rows):
+                yield first + start, rows[start : min(start + n_rows, whole)]
+            waiting, first, held = [rows[whole:]], first + whole, held - whole
 
 
 class ArrayFile:

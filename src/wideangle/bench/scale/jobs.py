@@ -74,7 +74,47 @@ def vi(
         "seconds": clock.seconds, "cpu_seconds": clock.cpu, "peak_mib": memory,
         "loss": loss(own), "loss_of_truth": loss(chance),
         "loss_of_logistic_regression": loss(simple.predict_proba(test)[:, 1]),
-        "experts_used": model.n_used_, "steps": int(model.notes_["steps"]),
+        "columns": source.shape[1], "experts_used": model.n_used_,
+        "steps": int(model.notes_["steps"]),
+    }  # fmt: skip
+
+
+def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> dict[str, Any]:
+    """A few exact sweeps of the feature sampler over the file; judge it beside the truth."""
+    import warnings
+
+    from wideangle.bench.scale import drawn
+    from wideangle.estimators.latent_features import LatentFeatureModel
+    from wideangle.estimators.lfm_stream import StreamedChain
+    from wideangle.streaming import NpyRows
+
+    sweep, seconds = StreamedChain.sweep, []
+
+    def timed(self: StreamedChain, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        result = sweep(self, *arguments)
+        seconds.append(time.perf_counter() - began)
+        return result
+
+    StreamedChain.sweep = timed  # pyright: ignore[reportAttributeAccessIssue]
+    source = NpyRows(Path(folder) / "F.npy", block_rows=2**15)
+    assert source.shape[0] == rows
+    model = LatentFeatureModel(
+        prior="vmf", n_chains=1, n_warmup=n_warmup, n_draws=n_draws, n_kept=n_draws, hops=0,
+        random_state=seed, progress=False,
+    )  # fmt: skip
+    clock = _Clock()
+    with clock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few sweeps make no chain
+        model.fit_stream(source, folder=folder)
+    found, wanted = model.components_, drawn.true_features(seed)
+    gaps = np.linalg.norm(found[:, None] - wanted[None], axis=2).min(axis=0)
+    return {
+        "seconds": clock.seconds, "cpu_seconds": clock.cpu, "peak_mib": peak_mib(),
+        "columns": source.shape[1], "sweep_seconds": float(np.median(seconds[1:])),
+        "n_features": len(found), "true_features": len(wanted),
+        "largest_error": float(np.max(gaps / np.linalg.norm(wanted, axis=1))),
+        "noise": model.noise_scale_, "true_noise": drawn.NOISE,
     }  # fmt: skip
 
 
@@ -89,7 +129,35 @@ class _Clock:
         self.cpu = time.process_time() - self._began[1]
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"draw": draw, "vi": vi}
+def pace(experts: int, starts: int, columns: int, seed: int) -> dict[str, Any]:
+    """Seconds of one row in one setting."""
+    from wideangle.bench.scale.pace import vi_pace
+
+    return vi_pace(experts, starts, columns, seed)
+
+
+def machine(seed: int) -> dict[str, Any]:
+    """What the machine can do at most."""
+    from wideangle.bench.scale.pace import copy_pace
+
+    return copy_pace(seed)
+
+
+def share(**options: Any) -> dict[str, Any]:
+    """One process of a fit over several devices."""
+    from wideangle.bench.scale.shares import share
+
+    return share(**options)
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "draw": draw,
+    "features": features,
+    "machine": machine,
+    "pace": pace,
+    "share": share,
+    "vi": vi,
+}
 
 
 def run(name: str, **options: Any) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+r"""What a fit will take, from what small ones took.
+
+Stochastic VI with K experts, S starts, p columns (intercept included) on N rows, R passes:
+
+.. math:: T = T_0 + N p\,t_{look}
+              + R N\,(t_{row} + t_{column}\,p + t_{product}\,S K p + t_{curve}\,S K)
+
+The terms are: to begin (reading and compiling programs); the first look; and for each row of a
+pass its fetching, its scaling, its matrix products, and its exponentials. The five constants of a
+machine are fitted to runs of a few seconds (non-negative least squares of relative errors); the
+large runs are predicted and never fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+
+class Costs(NamedTuple):
+    """Seconds, of one machine."""
+
+    begin: float
+    look: float
+    """For an entry of the first look."""
+    row: float
+    column: float
+    product: float
+    curve: float
+
+    def vi(self, rows: float, columns: int, experts: int, starts: int, passes: float) -> float:
+        """Seconds of a fit."""
+        one = _parts(columns, experts, starts) @ np.array(self[2:])
+        return self.begin + rows * (columns * self.look + passes * float(one))
+
+
+def _parts(columns: int, experts: int, starts: int) -> np.ndarray:
+    p = columns + 1
+    return np.array([1.0, p, starts * experts * p, starts * experts])
+
+
+def learn(paces: Sequence[dict[str, Any]]) -> Costs:
+    """Constants from the paces of small runs."""
+    parts = np.array([_parts(one["columns"], one["experts"], one["starts"]) for one in paces])
+    rows = np.array([one["row"] for one in paces])
+    constants, _ = nnls(parts / rows[:, None], np.ones(len(rows)))
+    look = np.median([one["look"] / one["columns"] for one in paces])
+    begin = np.median([one["begin"] for one in paces])
+    return Costs(float(begin), float(look), *map(float, constants))
