@@ -140,7 +140,7 @@ def lifetime(name: str, home: Path, phase: str) -> float:
     for _ in range(2):
         place = _place(home, name)
         child = spawn(victim, name, place, phase)
-        began = _began(place, child)
+        began = _began(place, child, phase)
         assert os.waitpid(child, 0)[1] == 0, "a victim died before it was killed"
         seconds = time.monotonic() - began
         shutil.rmtree(place)
@@ -151,11 +151,7 @@ def trial(name: str, home: Path, phase: str, moment: float) -> dict[str, Any]:
     """Kill one, look at what is left, and judge."""
     place = _place(home, name)
     child = spawn(victim, name, place, phase)
-    began = _began(place, child)
-    if phase == "checkpoint":  # count from the first file, so that every kill falls among saves
-        while not (place / "run").exists() and os.waitpid(child, os.WNOHANG) == (0, 0):
-            time.sleep(0.001)
-        began = time.monotonic()
+    began = _began(place, child, phase)
     time.sleep(max(0.0, began + moment - time.monotonic()))
     killed = _kill(child)
     assert os.waitpid(spawn(witness, name, place, phase), 0)[1] == 0, f"{place} cannot be judged"
@@ -192,36 +188,42 @@ def _place(home: Path, name: str) -> Path:
     return place
 
 
-def _began(place: Path, child: int) -> float:
-    while not (place / "began").exists():
+def _began(place: Path, child: int, phase: str) -> float:
+    """When the phase began: that of checkpoints with their folder, so that kills fall among saves."""
+    mark = place / ("run" if phase == "checkpoint" else "began")
+    while not mark.exists():
         assert os.waitpid(child, os.WNOHANG) == (0, 0), "a victim died before it began"
         time.sleep(0.001)
     return time.monotonic()
 
 
-def run(times: int, jobs: int, seed: int, home: Path) -> dict[str, Any]:
+def run(times: int, jobs: int, seed: int, seconds: float, home: Path) -> dict[str, Any]:
     """All trials; estimators and phases in turn, moments evenly at random over a lifetime."""
+    end = time.monotonic() + seconds
     chance = random.Random(seed)
     span: dict[tuple[str, str], float] = {}
     for name in ESTIMATORS:
         assert os.waitpid(spawn(prepare, name, home), 0)[1] == 0
-        for phase in ("fit", "save"):
+        for phase in PHASES:
             span[name, phase] = lifetime(name, home, phase)
-        span[name, "checkpoint"] = 0.5 * span[name, "fit"]
         print({k: round(v, 2) for k, v in span.items()}, flush=True)
     plan = [(ESTIMATORS[i % 2], PHASES[i // 2 % 3]) for i in range(times)]
-    moments = [chance.uniform(0.0, span[one] * jobs**0.5) for one in plan]
+    moments = [chance.uniform(0.0, span[one]) for one in plan]
     with ThreadPoolExecutor(jobs) as pool:
         work = [
-            pool.submit(trial, name, home, phase, moment)
+            pool.submit(
+                lambda *a: trial(*a) if time.monotonic() < end else None, name, home, phase, moment
+            )
             for (name, phase), moment in zip(plan, moments, strict=True)
         ]
         results = []
         for one in work:
+            if one.result() is None:  # the time was over
+                continue
             results.append(one.result())
             if results[-1]["wrong"] or len(results) % 10 == 0:
                 print(len(results), results[-1], flush=True)
-    return {"times": times, "seed": seed, "lifetimes": {" ".join(k): v for k, v in span.items()},
+    return {"times": len(results), "seed": seed, "lifetimes": {" ".join(k): v for k, v in span.items()},
             "trials": results}  # fmt: skip
 
 
@@ -246,6 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/faults/kill.json"))
     options = parser.parse_args()
@@ -254,7 +257,7 @@ def main() -> None:
         jax.config.update("jax_compilation_cache_dir", cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        record = run(options.times, options.jobs, options.seed, Path(folder))
+        record = run(options.times, options.jobs, options.seed, options.seconds, Path(folder))
     record["summary"] = summary(record["trials"])
     write_record(options.out, record)
     wrong = [t for t in record["trials"] if t["wrong"]]
