@@ -10,33 +10,55 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 CALLBACKS = {"pure_callback", "io_callback", "debug_callback", "infeed", "outfeed"}
 
 
-def primitives(function: Callable[..., Any], *args: Any) -> Counter[str]:
-    """How often each operation stands in the program, inner programs (loops, branches) included."""
+class Program(NamedTuple):
+    """What stands in a program; nothing is compiled or run to know it."""
+
+    primitives: Counter[str]
+    """Operations, those of inner programs (loops, branches) included once."""
+    flops: float
+    bytes: float
+    """XLA's counts of the program as it is written; the body of a loop counts once."""
+
+    @property
+    def size(self) -> int:
+        """Number of operations."""
+        return self.primitives.total()
+
+
+def read(function: Callable[..., Any], *args: Any) -> Program:
+    """The program of a function for arguments, or shapes of arguments."""
+    traced = jax.jit(function).trace(*args)
     total: Counter[str] = Counter()
 
     def visit(jaxpr: Any) -> None:
         for equation in jaxpr.eqns:
             total[equation.primitive.name] += 1
-            for inner in jax.core.jaxprs_in_params(equation.params):
+            for inner in jaxprs_in_params(equation.params):
                 visit(inner)
 
-    visit(jax.make_jaxpr(function)(*args).jaxpr)
-    return total
+    visit(traced.jaxpr.jaxpr)
+    cost: Any = traced.lower().cost_analysis()
+    return Program(total, cost["flops"], cost["bytes accessed"])
 
 
-def cost(function: Callable[..., Any], *args: Any) -> dict[str, float]:
-    """XLA's count of the program as it is written; the body of a loop counts once."""
-    analysis: Any = jax.jit(function).lower(*args).cost_analysis()
-    return {"flops": analysis["flops"], "bytes": analysis["bytes accessed"]}
+def resized(tree: Any, old: int, new: int) -> Any:
+    """Shapes of the leaves, with ``new`` wherever an axis has length ``old``."""
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        sizes = (new if size == old else size for size in leaf.shape)
+        return jax.ShapeDtypeStruct(tuple(sizes), leaf.dtype)
+
+    return jax.tree.map(shape, tree)
 
 
 @contextmanager

@@ -64,7 +64,8 @@ def test_both_samplers_target_the_same_law():
     assert np.allclose(np.diff(ours), np.diff(theirs))
 
 
-SAMPLERS = [sampling.geodesic, sampling.numpyro_nuts, sampling.blackjax_nuts]
+SLOW = pytest.param(sampling.blackjax_nuts, marks=pytest.mark.slow)
+SAMPLERS = [sampling.geodesic, sampling.numpyro_nuts, SLOW]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

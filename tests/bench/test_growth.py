@@ -79,18 +79,6 @@ def test_a_failed_probe_says_why():
         probe.probe([Task("no such work", (8, 4, 2))], 0, 1)
 
 
-def test_a_pass_is_one_look_at_every_row():
-    assert int(works.pass_of_vi(0, Size(300, 12, 3))().step[0]) == 1  # 300 rows are one minibatch
-    assert int(works.pass_of_vi(0, Size(2500, 12, 3))().step[0]) == 3
-
-
-def test_a_draw_moves_the_chain():
-    draw = works.draw_of_mcmc(0, Size(300, 6, 3))
-    first, second = np.asarray(draw().u.gate), np.asarray(draw().u.gate)
-    assert first.shape[:2] == (1, 3)
-    assert np.all(np.isfinite(second)) and np.any(first != second)
-
-
 @pytest.mark.slow
 def test_a_probe_measures_time_and_memory():
     task = Task("sparse gradient", Size(2000, 12, 3))
