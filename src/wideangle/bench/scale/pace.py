@@ -9,7 +9,7 @@ import numpy as np
 
 GRID = ((4, 1, 31), (8, 2, 31), (16, 2, 31), (8, 4, 31), (4, 1, 127), (8, 2, 127), (16, 4, 63))
 """Experts, starts, columns."""
-ROWS, PASSES = 65_536, (1, 4)
+ROWS, PASSES = 65_536, (1, 9)
 
 
 def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str, float]:
