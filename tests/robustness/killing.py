@@ -30,6 +30,7 @@ import numpy as np
 
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
 from wideangle.estimators import lfm_store
+from wideangle.runs.train import versions
 from wideangle.storage import Checkpoint, StorageError, checkpoint
 
 ESTIMATORS = ("mcmc", "features")
@@ -189,7 +190,7 @@ def _place(home: Path, name: str) -> Path:
 
 
 def _began(place: Path, child: int, phase: str) -> float:
-    """When the phase began: that of checkpoints with their folder, so that kills fall among saves."""
+    """When the phase began; that of checkpoints with their folder, so that kills meet saves."""
     mark = place / ("run" if phase == "checkpoint" else "began")
     while not mark.exists():
         assert os.waitpid(child, os.WNOHANG) == (0, 0), "a victim died before it began"
@@ -223,8 +224,8 @@ def run(times: int, jobs: int, seed: int, seconds: float, home: Path) -> dict[st
             results.append(one.result())
             if results[-1]["wrong"] or len(results) % 10 == 0:
                 print(len(results), results[-1], flush=True)
-    return {"times": len(results), "seed": seed, "lifetimes": {" ".join(k): v for k, v in span.items()},
-            "trials": results}  # fmt: skip
+    lifetimes = {" ".join(which): round(seconds, 2) for which, seconds in span.items()}
+    return {"times": len(results), "seed": seed, "lifetimes": lifetimes, "trials": results}
 
 
 def summary(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -267,8 +268,6 @@ def main() -> None:
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """A record with the machine and versions behind it."""
-    from wideangle.runs.train import versions
-
     about = {"made": time.strftime("%Y-%m-%d", time.gmtime()), "versions": versions()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(about | record, indent=1) + "\n")
