@@ -13,12 +13,13 @@ from wideangle.bench.record import OURS, Case, Series
 from wideangle.sphere import vmf
 
 DIMS = (2, 3, 10, 50, 123, 500, 1000, 5000, 100_000)
+CHANCE = "4 standard errors"
 CONCENTRATIONS = tuple(10.0**k for k in range(-2, 7))
 
 
 def measure(settings: Settings) -> list[Case]:
-    """Draws, finite densities, time of a density."""
-    return [draws(settings), finite_densities(), density_time(settings)]
+    """Draws and their quality, finite densities, time of a density."""
+    return [draws(settings), mean_cosine(settings), finite_densities(), density_time(settings)]
 
 
 def draws(settings: Settings) -> Case:
@@ -53,6 +54,28 @@ def draws(settings: Settings) -> Case:
         seconds,
         targets={} if settings.quick else {"SciPy (float64)": 15.0},
         note="wideangle and the floor in float32, JAX's default.",
+    )
+
+
+def mean_cosine(settings: Settings) -> Case:
+    """Whether the draws are right: their mean cosine against the expected one."""
+    from scipy.special import ive
+
+    n, dim = (500, 100) if settings.quick else (10_000, 1000)
+    natural = jnp.zeros(dim).at[0].set(dim / 2)
+    order = dim / 2 - 1
+    expected = float(ive(order + 1, dim / 2) / ive(order, dim / 2))
+    errors = []
+    for repeat in range(settings.repeats):
+        draws = vmf.sample(_key(settings, repeat), natural, (n,))
+        cosines = np.asarray(draws[:, 0], np.float64)
+        errors.append(float(abs(np.mean(cosines) - expected) * np.sqrt(n) / np.std(cosines)))
+    return Case(
+        f"mean cosine of {n:,} vMF draws, p={dim}",
+        "standard errors",
+        {OURS: Series(tuple(errors)), CHANCE: Series((4.0,) * settings.repeats)},
+        targets={CHANCE: 1.0},
+        note="Mean cosine: its distance from the expected one, by SciPy's Bessel functions.",
     )
 
 
