@@ -10,6 +10,7 @@ leave their error in the record. ``python -m wideangle.bench.device_page`` write
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -127,7 +128,11 @@ def main(output: Path, names: list[str]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     for name in names or list(PARTS):
         began = time.perf_counter()
-        part: dict[str, Any] = {**describe(), "device": str(jax.devices()[0].device_kind)}
+        part: dict[str, Any] = {
+            **describe(),
+            "device": str(jax.devices()[0].device_kind),
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        }
         try:
             part["result"] = PARTS[name]()
         except Exception:
