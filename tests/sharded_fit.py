@@ -23,7 +23,7 @@ if n_processes > 1:
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from wideangle import MixtureOfExpertsClassifier  # noqa: E402
+from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier  # noqa: E402
 from wideangle.infer import ascent  # noqa: E402
 from wideangle.sharding import current_mesh, rows_over  # noqa: E402
 
@@ -86,8 +86,23 @@ def by_mcmc():
     return result | {"draws": np.ravel(fit.draws.values["weights"].experts).tolist()}
 
 
+def by_features():
+    generator = np.random.default_rng(0)
+    rows = (generator.random((400, 3)) < 0.4) @ (2 * generator.normal(size=(3, 6)))
+    rows = rows + 0.4 * generator.normal(size=rows.shape)
+    model = LatentFeatureModel(
+        prior="vmf", n_chains=1, n_warmup=3, n_draws=6, n_kept=2, hops=0, random_state=0,
+        progress=False,
+    ).fit(rows)  # fmt: skip
+    # On devices, however many: the program is another one than that of the host.
+    return {"log_joint": np.ravel(model.trace_.values["log_joint"]).tolist()}
+
+
+FITS = {"vi": by_vi, "features": by_features}
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    with rows_over() if devices * n_processes > 1 else contextlib.nullcontext():
-        result = (by_vi if given["what"] == "vi" else by_mcmc)()
+    spread = devices * n_processes > 1 or given["what"] == "features"
+    with rows_over() if spread else contextlib.nullcontext():
+        result = FITS.get(given["what"], by_mcmc)()
 print(json.dumps(result | {"devices": jax.device_count()}))

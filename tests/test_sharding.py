@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from wideangle.sharding import current_mesh, rows_over, spread, writes
+from wideangle.sharding import current_mesh, dividing, rows_over, spread, writes
 
 SCRIPT = Path(__file__).with_name("sharded_fit.py")
 
@@ -51,6 +51,12 @@ def test_rows_are_filled_up_and_put_on_the_devices_of_the_block():
     np.testing.assert_array_equal(weights, np.ones((2, 5)))
 
 
+def test_rows_of_features_are_cut_into_equal_parts():
+    with rows_over() as mesh:
+        assert dividing(mesh, 7 * mesh.size).size == mesh.size
+        assert dividing(mesh, 1).size == 1
+
+
 def test_likelihood_and_gradient_of_four_devices_are_those_of_one():
     one, four = (end(begin(what="log_lik", devices=n)) for n in (1, 4))
     assert four["devices"] == 4
@@ -58,10 +64,11 @@ def test_likelihood_and_gradient_of_four_devices_are_those_of_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["vi", "mcmc"])
+@pytest.mark.parametrize("what", ["vi", "mcmc", "features"])
 def test_four_devices_agree_with_one(what):
     one, four = (end(begin(what=what, devices=n)) for n in (1, 4))
-    name, tolerance = {"vi": ("proba", 1e-4), "mcmc": ("draws", 1e-7)}[what]
+    names = {"vi": ("proba", 1e-4), "mcmc": ("draws", 1e-7), "features": ("log_joint", 1e-4)}
+    name, tolerance = names[what]
     np.testing.assert_allclose(four[name], one[name], atol=tolerance)
 
 

@@ -108,6 +108,17 @@ def gathered(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
+def dividing(mesh: Mesh, n_rows: int) -> Mesh:
+    """As many devices of a mesh as cut ``n_rows`` rows into equal parts."""
+    if mesh.is_multi_process:
+        raise ValueError(
+            "rows of this model can be spread over the devices of one process, not of several: "
+            "name them, rows_over(jax.local_devices())."
+        )
+    size = max(n for n in range(1, mesh.size + 1) if n_rows % n == 0)
+    return Mesh(mesh.devices[:size], (AXIS,))
+
+
 @contextmanager
 def in_company() -> Iterator[None]:
     """Turn the failure of a fit whose other processes are gone into a sentence."""

@@ -30,6 +30,7 @@ from wideangle.estimators.lfm_describe import facts
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.imputed_rows import ImputedRows
 from wideangle.posterior import Draws
+from wideangle.sharding import current_mesh, dividing
 from wideangle.sphere.diversity import Diversity, diversity
 
 PRIORS = ("mutual-angular", "gaussian", "vmf")
@@ -239,7 +240,7 @@ class LatentFeatureModel(
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._seed = int(seed)
         key = jax.random.key(seed, impl="threefry2x32")
-        on_device = lfm_prepare.use_device(self.device, matrix)
+        on_device, mesh = lfm_prepare.use_device(self.device, matrix), current_mesh()
         design, values = lfm_prepare.design_of(self, X.shape[1], self.units_, on_device)
         rows = lfm_prepare.make_rows(matrix, offset)
         how = lfm_fit.Settings(
@@ -252,6 +253,7 @@ class LatentFeatureModel(
             lfm_prepare.fingerprint_of(self, matrix, offset, seed),
             self.progress,
             on_device,
+            dividing(mesh, X.shape[0]) if on_device and mesh is not None else None,
         )
 
         def make_rows() -> FeatureRows:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from threadpoolctl import threadpool_limits
 
 from wideangle.estimators.lfm_chain import Chain, Plan, begin_chain, freeze, run_chain
@@ -27,6 +28,7 @@ from wideangle.models.imputed_rows import ImputedRows
 from wideangle.models.latent_features import Hyper
 from wideangle.models.row_parallel import share_threads
 from wideangle.priors.stick_breaking import Buffet
+from wideangle.sharding import spread
 from wideangle.types import Key
 
 POLL = 0.1
@@ -68,6 +70,8 @@ class Settings:
     progress: bool | None
     device: bool = False
     """Run the sweeps on JAX's default device, one chain after the other."""
+    mesh: Mesh | None = None
+    """Or on these devices, the rows in equal parts."""
 
 
 def fit(
@@ -165,7 +169,10 @@ class _Job:
             if not self.how.device:
                 return run_chain(chain, self.rows[i], self.design, plan, after=after)
             if self._there is None:
-                self._there = self.rows[0].on_device()
+                self._there = self.rows[0].on_device(self.how.mesh)
+            if self.how.mesh is not None:
+                used = spread(chain.features.assignments, self.how.mesh)
+                chain.features = chain.features._replace(assignments=used)
             return run_chain_on_device(chain, self._there, self.design, plan, after=after)
         finally:
             file.save(chain, now=True)

@@ -14,6 +14,7 @@ from wideangle.estimators.lfm_design import UNIT, Design, Gamma
 from wideangle.estimators.lfm_fit import Values
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.imputed_rows import ImputedRows
+from wideangle.sharding import current_mesh
 from wideangle.sphere.bessel import inverse_mean_resultant
 from wideangle.storage import fingerprint
 
@@ -144,9 +145,10 @@ def n_seen(X: Any) -> np.ndarray:
 
 
 def use_device(device: str | None, matrix: Any) -> bool:
-    """Whether the sweeps run as one program on a device: asked for, or JAX's default."""
+    """Whether the sweeps run as one program on devices: asked for, spread, or JAX's default."""
     entries = matrix.data if sparse.issparse(matrix) else matrix
-    wanted = jax.default_backend() != "cpu" if device is None else device == "gpu"
+    spread = current_mesh() is not None and not sparse.issparse(matrix)
+    wanted = jax.default_backend() != "cpu" or spread if device is None else device == "gpu"
     if device == "gpu" and jax.default_backend() == "cpu":
         raise ValueError("device='gpu': JAX sees no GPU here; install jax[cuda12] or leave it out.")
     return wanted and not np.isnan(entries).any()

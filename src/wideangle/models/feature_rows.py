@@ -6,12 +6,15 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import jax.numpy as jnp
 import numba
 import numpy as np
+from jax.sharding import Mesh
 from scipy import sparse
 
 from wideangle.models.device_rows import DenseRows, SparseRows, on_device
 from wideangle.models.row_parallel import in_ranges
+from wideangle.sharding import spread
 
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
@@ -142,9 +145,11 @@ class FeatureRows:
         # The product of a float32 matrix with a NumPy scalar would be float64.
         return FeatureRows((self._rows * factor).astype(self.dtype, copy=False), offset)
 
-    def on_device(self) -> DenseRows | SparseRows:
-        """The same rows on JAX's default device."""
-        return on_device(self._rows, self._offset)
+    def on_device(self, mesh: Mesh | None = None) -> DenseRows | SparseRows:
+        """The same rows on JAX's default device, or (dense) spread over several."""
+        if mesh is None or self.is_sparse:
+            return on_device(self._rows, self._offset)
+        return DenseRows(spread(self._rows.astype(jnp.result_type(float)), mesh))
 
     def dense_block(self, rows: np.ndarray | slice) -> np.ndarray:
         """Some rows as a new dense array, offset subtracted: for small subsets only."""

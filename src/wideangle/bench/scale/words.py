@@ -82,7 +82,7 @@ LIMITS = """
 - MCMC and MAP need all rows in the memory of every process; on devices MCMC holds a part each.
 - A streamed fit over several processes reads all rows in each of them: exchange is parallel,
   reading is not. Disks shared by machines set the pace then.
-- The feature sampler runs on one device or one machine; its chains may run on several
-  ([choosing](choosing.md)).
+- The feature sampler spreads dense rows over the devices of one process, as many as cut them into
+  equal parts; not over processes.
 - Sparse rows are not streamed.
 """
