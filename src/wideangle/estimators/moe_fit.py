@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from wideangle.priors.components import ComponentPrior, GaussianComponents, Pola
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sharding import current_mesh, writes
-from wideangle.storage import Checkpoint, StorageError, fingerprint
+from wideangle.storage import Checkpoint, fingerprint
 from wideangle.types import Key
 
 MAP_STARTS, VI_STARTS, VI_DRAWS = 8, 4, 64
@@ -177,10 +176,7 @@ def climb_by_vi(
             **options,
         )
     if checkpoint is not None and not fits[0].interrupted:
-        try:
-            checkpoint.remove()
-        except StorageError as error:  # the fit is done, and must not be lost for this
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+        checkpoint.remove(may_fail=True)
     return fits
 
 
@@ -320,5 +316,5 @@ class ReadOnlyCheckpoint(Checkpoint):
     def __call__(self, state: Any, draws: Any) -> None:
         """Leave it to the other."""
 
-    def remove(self, **_: Any) -> None:
+    def remove(self, *, may_fail: bool = False) -> None:
         """Leave it to the other."""
