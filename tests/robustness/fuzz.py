@@ -8,6 +8,7 @@ printed, and ends the program with status 1. ``--out FOLDER`` writes ``fuzz-PART
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import tempfile
@@ -29,6 +30,8 @@ from robustness import altered, inputs, properties
 from robustness.killing import write_record
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
 
+BETWEEN, MOST_MAPS = 20, 20_000
+"""How often, and when, compiled programs are given up: the system allows some 65,000 maps."""
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = np.array([0, 1] * 6)
 KINDS = {
@@ -37,22 +40,27 @@ KINDS = {
 }
 
 
-def small_model(part: str) -> Any:
+def n_maps() -> int:
+    """Pieces of memory that the process has mapped, some for each compiled program."""
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def small_model(part: str, name: str = "mcmc hmc") -> Any:
     """A fitted model whose file is altered; its shapes are those of the fuzzed fits."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if part == "experts":
-            how = inputs.QUICK | inputs.EXPERTS["mcmc hmc"] | {"n_experts": 2}
+            how = inputs.QUICK | inputs.EXPERTS[name] | {"n_experts": 2}
             return MixtureOfExpertsClassifier(**how).fit(X, Y)
         how = inputs.QUICK | {"hops": 0, "max_features": 4, "prior": "gaussian"}
         return LatentFeatureModel(**how).fit(10.0 * np.round(X))
 
 
-def of_files(part: str, folder: Path) -> tuple[Any, Callable[[Any], str]]:
+def of_files(part: str, folder: Path, *model: str) -> tuple[Any, Callable[[Any], str]]:
     """Strategy and judge of altered model files."""
     kind, cls = KINDS[part]
     whole, target = folder / "whole", folder / "altered"
-    small_model(part).save(whole)
+    small_model(part, *model).save(whole)
     content = whole.read_bytes()
     check = properties.check_experts if part == "experts" else properties.check_features
 
@@ -95,6 +103,9 @@ def fuzz(name: str, n_examples: int, start: int, folder: Path) -> dict[str, Any]
     )  # fmt: skip
     @given(cases)
     def one(case: Any) -> None:
+        if sum(counts.values()) % BETWEEN == 0 and n_maps() > MOST_MAPS:
+            jax.clear_caches()
+            gc.collect()
         try:
             counts[judge(case)] += 1
         except Exception as error:  # counted here, so that one defect does not hide the next

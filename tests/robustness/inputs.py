@@ -7,7 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-ROWS, COLUMNS = (1, 2, 12), (1, 3)
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+SHAPES: Shapes = ((1, 2, 12), (1, 3))
+"""Numbers of rows and of columns."""
 VALUES = (
     0.0, -0.0, 1.0, -1.0, 0.5, 3.0, 1e-8, 1e8, 1e16, 1e-300, 5e-324, -5e-324, 2.2e-308, 1e-45,
     1e38, 3.5e38, -1e100, 1e300, 1.7e308, -1.7e308, float(np.finfo(np.float32).max),
@@ -31,9 +33,9 @@ class Case:
 
 
 @st.composite
-def matrices(draw: st.DrawFn, *, gaps: bool) -> tuple[Any, set[str]]:
+def matrices(draw: st.DrawFn, shapes: Shapes, *, gaps: bool) -> tuple[Any, set[str]]:
     """Rows, and what is wrong with them; missing entries are fine where there may be gaps."""
-    shape = draw(st.sampled_from(ROWS)), draw(st.sampled_from(COLUMNS))
+    shape = draw(st.sampled_from(shapes[0])), draw(st.sampled_from(shapes[1]))
     kind = draw(st.sampled_from(("plain", "plain", "scaled", "extreme", "constant", "duplicate")))
     seed = draw(st.integers(0, 2**16))
     X = np.random.default_rng(seed).normal(size=shape)
@@ -166,9 +168,11 @@ def _some(odd: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str,
 
 
 @st.composite
-def expert_cases(draw: st.DrawFn, names: tuple[str, ...] = tuple(EXPERTS)) -> Case:
+def expert_cases(
+    draw: st.DrawFn, names: tuple[str, ...] = tuple(EXPERTS), shapes: Shapes = SHAPES
+) -> Case:
     """A fit of the classifier."""
-    X, wrong = draw(matrices(gaps=False))
+    X, wrong = draw(matrices(shapes, gaps=False))
     y, more = draw(labels(X.shape[0]))
     weights, yet_more = draw(row_weights(X.shape[0]))
     settings = QUICK | {"n_passes": 2, "n_starts": 1, "n_experts": 2}
@@ -184,9 +188,11 @@ def expert_cases(draw: st.DrawFn, names: tuple[str, ...] = tuple(EXPERTS)) -> Ca
 
 
 @st.composite
-def feature_cases(draw: st.DrawFn, names: tuple[str, ...] = tuple(FEATURES)) -> Case:
+def feature_cases(
+    draw: st.DrawFn, names: tuple[str, ...] = tuple(FEATURES), shapes: Shapes = SHAPES
+) -> Case:
     """A fit of the feature model."""
-    X, wrong = draw(matrices(gaps=True))
+    X, wrong = draw(matrices(shapes, gaps=True))
     settings = QUICK | {"hops": 0, "max_features": 4} | FEATURES[draw(st.sampled_from(names))]
     settings["centre"] = draw(st.booleans())
     odd = {

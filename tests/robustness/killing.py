@@ -31,7 +31,7 @@ import numpy as np
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
 from wideangle.estimators import lfm_store
 from wideangle.runs.train import versions
-from wideangle.storage import Checkpoint, StorageError, checkpoint
+from wideangle.storage import Checkpoint, StorageError, bundle, checkpoint
 
 ESTIMATORS = ("mcmc", "features")
 PHASES = ("fit", "checkpoint", "save")
@@ -198,8 +198,11 @@ def _began(place: Path, child: int, phase: str) -> float:
     return time.monotonic()
 
 
-def run(times: int, jobs: int, seed: int, seconds: float, home: Path) -> dict[str, Any]:
-    """All trials; estimators and phases in turn, moments evenly at random over a lifetime."""
+def run(times: int, jobs: int, seed: int, seconds: float, home: Path, out: Path) -> dict[str, Any]:
+    """All trials; estimators and phases in turn, moments evenly at random over a lifetime.
+
+    The record is written as they come: killing may be killed too.
+    """
     end = time.monotonic() + seconds
     chance = random.Random(seed)
     span: dict[tuple[str, str], float] = {}
@@ -222,10 +225,16 @@ def run(times: int, jobs: int, seed: int, seconds: float, home: Path) -> dict[st
             if one.result() is None:  # the time was over
                 continue
             results.append(one.result())
+            record = {
+                "times": len(results), "seed": seed, "summary": summary(results),
+                "lifetimes": {" ".join(which): round(took, 2) for which, took in span.items()},
+                "trials": results,
+            }  # fmt: skip
             if results[-1]["wrong"] or len(results) % 10 == 0:
                 print(len(results), results[-1], flush=True)
-    lifetimes = {" ".join(which): round(seconds, 2) for which, seconds in span.items()}
-    return {"times": len(results), "seed": seed, "lifetimes": lifetimes, "trials": results}
+                write_record(out, record)
+    write_record(out, record)
+    return record
 
 
 def summary(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -252,18 +261,27 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/faults/kill.json"))
+    parser.add_argument("--careless", action="store_true", help="write files in place: must fail")
     options = parser.parse_args()
+    if options.careless:
+        bundle.write = checkpoint.write = write_in_place
     with tempfile.TemporaryDirectory() as folder:
         cache = os.path.join(folder, "compiled")
         jax.config.update("jax_compilation_cache_dir", cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        record = run(options.times, options.jobs, options.seed, options.seconds, Path(folder))
-    record["summary"] = summary(record["trials"])
-    write_record(options.out, record)
+        plan = options.times, options.jobs, options.seed, options.seconds
+        record = run(*plan, Path(folder), options.out)
     wrong = [t for t in record["trials"] if t["wrong"]]
     print(json.dumps(record["summary"], indent=1), *wrong, sep="\n")
     sys.exit(bool(wrong))
+
+
+def write_in_place(path: Any, parts: Any) -> None:
+    """What a program does that has never been killed; the trials must notice it."""
+    with open(path, "wb", buffering=0) as file:
+        for part in parts:
+            file.write(part)
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:

@@ -1,0 +1,50 @@
+"""One seed, one set of draws: threads, jobs and processes change nothing; devices only rounding."""
+
+import jax
+import numpy as np
+import pytest
+from joblib.externals.loky import get_reusable_executor
+from sklearn.model_selection import cross_val_predict
+
+from robustness import devices, draws
+from wideangle import MixtureOfExpertsClassifier
+
+
+@pytest.mark.slow
+def test_draws_do_not_depend_on_threads_or_jobs():
+    found = draws.compare()
+    assert found["differ"] == {name: [] for name in draws.SETTINGS}
+    assert len(found["models"]) == len(draws.EXPERTS) + len(draws.FEATURES)
+
+
+@pytest.mark.slow
+def test_jobs_of_joblib_give_the_folds_of_one_process(monkeypatch):
+    # Workers inherit the environment, not what this process has told JAX since.
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    get_reusable_executor().shutdown(wait=True)
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(90, 3))
+    y = (X[:, 0] > 0).astype(int)
+    model = MixtureOfExpertsClassifier(2, inference="map", n_passes=20, random_state=0)
+    alone, together = (
+        cross_val_predict(model, X, y, cv=4, method="predict_proba", n_jobs=n) for n in (1, 2)
+    )
+    np.testing.assert_array_equal(alone, together)
+
+
+@pytest.mark.skipif(jax.default_backend() == "cpu", reason="needs a GPU")
+@pytest.mark.parametrize("case", devices.CASES)
+def test_a_gpu_draws_from_the_same_posterior(case):
+    found = devices.compare(case, jax.devices("cpu")[0], jax.devices()[0])
+    assert found["numbers"] >= 3
+    assert found["farthest"] < devices.LIMIT, found["distances"]
+
+
+def test_posteriors_that_differ_are_noticed():
+    """Means half a standard deviation apart are many standard errors apart."""
+    generator = np.random.default_rng(0)
+    one, same, other = (
+        devices.Draws({"x": generator.normal(shift, size=(4, 500))}) for shift in (0, 0, 0.5)
+    )
+    assert abs(devices.distances(one, same)["x"]) < devices.LIMIT
+    assert abs(devices.distances(one, other)["x"]) > devices.LIMIT

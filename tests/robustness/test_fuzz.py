@@ -1,0 +1,62 @@
+"""Whatever comes in, out comes a clear error or a right answer."""
+
+import jax
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from robustness import fuzz, inputs, properties
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+FEW = settings(max_examples=70, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compile_quickly():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@FEW
+@given(inputs.expert_cases(("map gaussian",), ((1, 2, 12), (3,))))
+def test_fits_of_experts(case):
+    properties.outcome(lambda: properties.experts_answer(case), case.wrong)
+
+
+@FEW
+@given(inputs.feature_cases(("gaussian",), ((12,), (3,))))
+def test_fits_of_features(case):
+    properties.outcome(lambda: properties.features_answer(case), case.wrong)
+
+
+@pytest.mark.parametrize("part", ["experts", "features"])
+def test_altered_files(part, tmp_path):
+    cases, judge = fuzz.of_files(part, tmp_path, "map gaussian")
+    found = set()
+
+    @FEW
+    @given(cases)
+    def check(alteration):
+        found.add(judge(alteration))
+
+    check()
+    assert found >= {"right", "refused"}
+
+
+def test_a_wrong_answer_and_an_unclear_error_are_noticed():
+    """The judge can fail."""
+    with pytest.raises(AssertionError, match="accepted"):
+        properties.outcome(lambda: None, {"not finite"})
+    with pytest.raises(AssertionError, match="raised in"):
+        properties.outcome(lambda: int("not a number at all"), set())
+    with pytest.raises(ZeroDivisionError):
+        properties.outcome(lambda: 1 / 0, set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["experts", "features", "experts-files", "features-files"])
+def test_ten_thousand(part, tmp_path):
+    record = fuzz.fuzz(part, 2500, 0, tmp_path)
+    assert record["defects"] == {}
+    assert sum(record["outcomes"].values()) == 2500
+    assert min(record["outcomes"].get(name, 0) for name in ("right", "refused")) > 100
