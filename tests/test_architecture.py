@@ -17,6 +17,8 @@ LAYERS = {
     "types": "",
     "checks": "",
     "sharding": "",
+    # Joblib on Dask: knows no model.
+    "cluster": "",
     "storage": "types checks",
     "sphere": "types checks",
     "priors": "types checks sphere",
