@@ -110,7 +110,8 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
     TableError
         The file does not suit the model.
     Interrupted, KeyboardInterrupt
-        Ctrl-C, with draws or before the first.
+        Ctrl-C, with draws or before the first. A maximisation is not taken up again: what it had
+        reached is the model, with a warning.
     """
     began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     log: list[str] = []
@@ -194,8 +195,10 @@ def _fit(job: Job, rows: Rows) -> Any:
     else:
         model.fit(rows.X, np.array(rows.frame.classes)[rows.y])
         interrupted, draws = bool(model.notes_.get("interrupted")), model.posterior_
-    if interrupted:
-        chains = getattr(model, "inference", "mcmc") == "mcmc"
+    chains = getattr(model, "inference", "mcmc") == "mcmc"
+    can_go_on = job.checkpoint is not None and job.checkpoint.exists()
+    # An ascent without a checkpoint has reached some model: better that one than none.
+    if interrupted and (chains or can_go_on):
         far = f"after {draws.n_draws} of {model.n_draws} draws" if chains else "before the end"
         raise Interrupted(f"stopped {far}")
     # The folder moves, and the file of the model should not depend on where it was made.
