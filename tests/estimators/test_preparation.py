@@ -67,6 +67,13 @@ def test_weights_count_as_repeated_rows():
     np.testing.assert_allclose(weighted, prepare(np.repeat(X, counts, 0), X_new=X), rtol=1e-5)
 
 
+def test_the_smallest_single_precision_numbers_have_a_scale():
+    X = sp.csr_array(np.array([[1e-45, 1.0], [0.0, 2.0]], np.float32))
+    scaling = learn_scaling(X, np.ones(2), standardise=True, intercept=True)
+    assert np.isfinite(scaling.apply(X).toarray()).all()
+    assert (scaling.scale > 0).all()
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("size", [1e300, 1e-300, 1e-30])
 def test_any_scale_gives_finite_rows(form, size):

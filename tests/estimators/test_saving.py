@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from wideangle import GaussianComponents, MixtureOfExpertsClassifier
-from wideangle.storage import StorageError, save_bundle
+from wideangle.storage import StorageError, load_bundle, save_bundle
 
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
@@ -98,3 +98,35 @@ def test_what_cannot_be_saved_is_refused(tmp_path):
     with pytest.raises(ValueError, match="prior object"):
         fit(prior=GaussianComponents(3, 3, np.float32(1.0))).save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+FORGED = {
+    "another number of columns": lambda arrays, meta: meta.update(n_features=7),
+    "another number of experts": lambda arrays, meta: meta["settings"].update(n_experts=2**40),
+    "no draws": lambda arrays, meta: arrays.update(gate=arrays["gate"][:, :0]),
+    "a weight that is no number": lambda arrays, meta: arrays["experts"].fill(np.nan),
+    "a scale of zero": lambda arrays, meta: arrays["scale"].fill(0.0),
+    "three classes": lambda arrays, meta: meta["classes"]["values"].append(2),
+    "no classes": lambda arrays, meta: meta["classes"].update(values=[]),
+    "classes of code": lambda arrays, meta: meta["classes"].update(dtype="V8"),
+    "classes without end": lambda arrays, meta: meta["classes"].update(dtype="<U100000000"),
+    "names that are no names": lambda arrays, meta: meta.update(feature_names={"a": 1}),
+    "notes that are no notes": lambda arrays, meta: meta.update(notes=[1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_contents_are_refused(name, tmp_path):
+    path, kind = tmp_path / "model", "mixture-of-experts-classifier"
+    fit().save(path)
+    arrays, meta = load_bundle(path, kind)
+    FORGED[name](arrays, meta)
+    save_bundle(path, arrays, meta, kind=kind)
+    with pytest.raises(StorageError, match="not a model this version can read"):
+        MixtureOfExpertsClassifier.load(path)
+
+
+def test_weights_that_single_precision_cannot_count_are_refused():
+    for weights, words in ((1e300, "divide all weights"), (1e-300, "all rows have weight 0")):
+        with pytest.raises(ValueError, match=words):
+            MixtureOfExpertsClassifier().fit(X, Y, sample_weight=np.full(len(Y), weights))

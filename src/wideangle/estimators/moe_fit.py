@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -212,7 +213,9 @@ def fit_by_coordinates(key: Key, settings: Any, data: Rows, expert: ExpertLikeli
         strengths=(0.0, 0.0) if strengths is None else (settings.strength, float(strengths.gate)),
         gamma=settings.gamma,
     )
-    if not found.converged:
+    if found.interrupted:
+        warnings.warn(f"interrupted after {found.n_sweeps} sweeps", RuntimeWarning, stacklevel=2)
+    elif not found.converged:
         warn([f"the bound still rises after {found.n_sweeps} sweeps: raise n_passes."])
     keys = jax.random.split(key_draw)
     gate, experts = (

@@ -50,7 +50,7 @@ def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: 
         return Scaling(shift, scale, intercept)
     total = weights.sum()
     if sp.issparse(X):
-        unit = _or_one(abs(X).max(axis=0).toarray().ravel())
+        unit = _or_one(abs(X).max(axis=0).toarray().ravel().astype(np.float64))
         part: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / unit)
         square = np.asarray(part.multiply(part).multiply(weights[:, None]).sum(axis=0)).ravel()
         rms = unit * np.sqrt(square / total)

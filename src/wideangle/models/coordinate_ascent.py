@@ -136,6 +136,8 @@ def coordinate_ascent(
             past = history[-1 - WINDOW :]
             converged = len(past) > WINDOW and past[-1] - past[0] < WINDOW * enough
     except KeyboardInterrupt:
+        if not history:  # nothing that could be kept
+            raise
         interrupted = True
     return AscentResult(
         MoeFactors(state.gate.factors, state.experts.factors),
