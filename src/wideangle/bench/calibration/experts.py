@@ -150,7 +150,8 @@ def quantities(weights: Weights, problem: Problem) -> dict[str, Scalar]:
     }
     for name, vectors in zip(("gate", "experts"), flat, strict=True):
         lengths = jnp.linalg.norm(vectors, axis=-1)
-        units = vectors / lengths[:, None]
+        # A length of a variational law may underflow to 0: it has no direction.
+        units = vectors / jnp.where(lengths > 0, lengths, 1.0)[:, None]
         cosines = (units @ units.T)[jnp.triu_indices(N_EXPERTS, 1)]
         found[f"mean length, {name}"] = jnp.mean(lengths)
         found[f"shortest, {name}"] = jnp.min(lengths)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from wideangle.sphere.bessel import inverse_mean_resultant
 from wideangle.types import Array, Key, Scalar
 
 N_DRAWS, N_WARMUP = 7, 100
+MAX_BATCH = 50
 STEPS = 0.3
 """Angle of a Hamiltonian step; nothing is tuned here."""
 LAWS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
@@ -83,6 +85,16 @@ CASES = [
 the power-law process has none: that pair does not exist."""
 
 
+def _in_batches(function: Callable[..., Any], *arrays: Any) -> Any:
+    """Vectorise over the leading axis, a batch at a time: all at once would leave the cache.
+
+    The size of a batch divides that of the whole: a rest would be compiled a second time.
+    """
+    total = len(arrays[0])
+    size = max(d for d in range(1, MAX_BATCH + 1) if total % d == 0)
+    return jax.jit(lambda *a: jax.lax.map(lambda one: function(*one), a, batch_size=size))(*arrays)
+
+
 def sweep(key: Key, features: Features, rows: Array, design: Design) -> tuple[Features, Array]:
     """One sweep, and whether room ran out."""
     steps = Steps(jnp.array(STEPS), jnp.array(STEPS))
@@ -117,7 +129,7 @@ def restart(
         return statistics(features, rows), statistics(after, rows_after), overflow
 
     keys = jax.random.split(jax.random.key(seed), n_starts)
-    before, after, overflow = jax.jit(jax.vmap(one))(keys, start)
+    before, after, overflow = _in_batches(one, keys, start)
     notes = {"overflow": int(np.sum(overflow)), "active": float(np.mean(after["active"]))}
     return judge_changes(before, after, notes)
 
@@ -147,7 +159,7 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
         return statistics(known, rows), draws, overflow
 
     keys = jax.random.split(jax.random.key(seed), n_sets)
-    found, draws, overflow = jax.jit(jax.vmap(one))(keys, truth, start)
+    found, draws, overflow = _in_batches(one, keys, truth, start)
     draws = {name: many for name, many in draws.items() if name not in FIXED_BY_ROWS}
     n_sweeps = n_sets * (N_WARMUP + N_DRAWS * case.thin)
     return judge_ranks(found, draws, seed=seed, overflow=float(np.sum(overflow) / n_sweeps))

@@ -39,14 +39,14 @@ HEAD = """# Trust: calibration and known faults
 Written from records by `make calibrate`; do not edit. Each number below is of one run with a fixed
 seed, in float32, as users have it.
 
-Two tests can fail a sampler. They share no code with it beyond the model itself.
+Two tests can fail a sampler; neither needs another sampler to compare with.
 
-- **Ranks** (simulation-based calibration). Unknowns from the prior, data from the model, draws of a
-  chain that starts elsewhere, warmed up, tuned and thinned: the rank of the truth among the draws
-  is uniform if and only if, for all that the quantities see, the draws are from the posterior. Each
-  case has some twelve to twenty quantities that do not depend on the numbering of components; each
-  is tested by chi-square and by the largest excursion of the distribution function. The table has
-  the smallest p-value times the number of tests. A case fails below {rare:g}.
+- **Ranks** (simulation-based calibration). Unknowns from the prior, data from the model, then draws
+  of a chain that starts elsewhere, warmed up, tuned and thinned: if they are from the posterior,
+  the rank of the truth among them is uniform. Each case has 12 to 25 quantities that do not depend
+  on how components are numbered; each is tested by chi-square and by the largest excursion of the
+  distribution function. The table has the smallest p-value times the number of tests, and the
+  largest correlation of neighbouring draws. A case fails below {rare:g}.
 - **Restarts** (Geweke's test with exact restarts). Unknowns and data from their joint law, then
   sweeps of the sampler in turn with fresh data: the law must not change. The table has the largest
   change of a mean in standard errors. A case fails above {limit:g}.
