@@ -1,0 +1,157 @@
+"""The page of faults from its records: ``robustness.page results/faults docs/faults.md``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HEAD = """# Faults
+
+What happens when something goes wrong, tried on purpose. Every number on this page comes from a
+record in `results/faults`, written by the command beside it; `python -m robustness.page` (with
+`tests` on the path) writes the page. All of it is also tested, in part by `make test` and in full
+by `make slow` (`tests/robustness`).
+"""
+TAIL = """
+## Full disk, read-only folder
+
+Each write, flush, move and new folder of a save, of a run and of a checkpoint fails in turn, as on
+a disk that is full, over quota, read-only, forbidden or broken. What was there before is there
+after, nothing half-written stays, and the message says which file and why. A fit whose later
+checkpoints cannot be written goes on with a warning; one whose first cannot ends at once, before
+any sweep.
+
+## What is refused, and what is not
+
+* Numbers that are not finite, labels that are no classes, weights that are negative or no numbers:
+  refused. NaN is missing data for `LatentFeatureModel`.
+* Weights that add up to more than 1e12, data for `LatentFeatureModel` beyond 1e±120, settings
+  where single precision ends: refused, with the range in the message.
+* One row, one column, one class, equal rows, constant columns, a class with one row, and in the
+  mixture columns of 1e-300 beside columns of 1e300: fitted, with finite numbers and probabilities
+  that add up to 1.
+  Directions need two columns: with one, use `prior="gaussian"` or an intercept.
+* A model file is arrays and JSON with a checksum of every byte. One with a right checksum whose
+  contents do not belong together is refused when it is loaded. Nothing in it is run.
+* A killed process may leave a `.wideangle-*.tmp` beside the file it was writing; it can be deleted.
+
+Ctrl-C keeps the draws there are, or where an ascent had come to, and says so; chains and
+variational fits with a `checkpoint` are taken up again to the same bits. Many fits survive the loss
+of a worker: [on a cluster](cluster.md).
+"""
+NAMES = {
+    "mcmc": "mixture of experts, MCMC", "features": "latent features",
+    "fuzz-experts": "fits of the mixture of experts", "fuzz-features": "fits of latent features",
+    "fuzz-experts-files": "files of mixtures", "fuzz-features-files": "files of feature models",
+}  # fmt: skip
+
+
+def table(head: list[str], rows: list[list[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def killed(record: dict[str, Any]) -> str:
+    """Trials by estimator and phase."""
+    rows = [
+        [NAMES[r["estimator"]], r["phase"], r["trials"], r["killed"], r["with_checkpoint"],
+         r["old_model"], r["new_model"], r["wrong"]]
+        for r in record["summary"]
+    ]  # fmt: skip
+    total, wrong = record["times"], sum(r["wrong"] for r in record["summary"])
+    n_killed = sum(r["killed"] for r in record["summary"])
+    return f"""
+## Killed at random moments
+
+`python -m robustness.killing --times {total} --seed {record["seed"]}`: {total} processes, of which
+{n_killed} were still at work when `kill -9` came and the others just done; {wrong} left something
+wrong. After each, the model file holds the old model or the new one, whole, and a fit that begins
+again ends with the draws of a fit that was never stopped, to the last bit, and leaves no file.
+
+{
+        table(
+            [
+                "model",
+                "killed in",
+                "trials",
+                "in time",
+                "left a checkpoint",
+                "old model",
+                "new model",
+                "wrong",
+            ],
+            rows,
+        )
+    }"""
+
+
+def fuzzed(records: dict[str, dict[str, Any]]) -> str:
+    """Outcomes by part."""
+    rows, total = [], 0
+    for name, record in records.items():
+        found = record["outcomes"]
+        total += record["examples"]
+        rows.append([NAMES[name], record["examples"], record["seed"], found.get("right", 0),
+                     found.get("refused", 0), found.get("defect", 0)])  # fmt: skip
+    return f"""
+## Fuzzed inputs
+
+{total:,} inputs drawn by Hypothesis (`python -m robustness.fuzz PART --examples N --seed S`): rows
+of any size, type and layout, labels, weights and settings; files that were damaged, or forged with
+a right checksum. *Right*: every prediction is finite, probabilities add up to 1, the model survives a
+file, no warning but the library's own. *Refused*: an error in words from a check, not from deep
+inside NumPy or JAX.
+
+{table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}"""
+
+
+def same_draws(record: dict[str, Any]) -> str:
+    """Threads and jobs."""
+    differ = sum(map(len, record["differ"].values()))
+    names = "; ".join(record["differ"])
+    return f"""
+## Threads and jobs
+
+`python -m robustness.draws` on {record["cores"]} cores: {len(record["models"])} fits (every
+inference of both models), each in processes with {names}. Draws that differ: {differ}.
+"""
+
+
+def two_devices(records: list[dict[str, Any]]) -> str:
+    """CPU against GPU."""
+    cases = [case for record in records for case in record["cases"]]
+    rows = [
+        [c["case"], " and ".join(c["devices"]), c["numbers"], f"{c['farthest']:.1f}"] for c in cases
+    ]
+    return f"""
+## CPU and GPU
+
+`python -m robustness.devices`: rounding differs between devices, so that draws do; what they are
+drawn from must not. Means of all that does not depend on the numbering of components, with seeds of
+their own, in standard errors (limit {records[0]["limit"]:.0f}).
+
+{table(["posterior", "devices", "numbers compared", "largest distance"], rows)}"""
+
+
+def page(folder: Path) -> str:
+    """The page from the records there are."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+    text = HEAD
+    if "kill" in found:
+        text += killed(found["kill"])
+    fuzz = {name: record for name, record in found.items() if name.startswith("fuzz-")}
+    if fuzz:
+        text += fuzzed(fuzz)
+    if "determinism" in found:
+        text += same_draws(found["determinism"])
+    devices = [record for name, record in found.items() if name.startswith("devices")]
+    if devices:
+        text += two_devices(devices)
+    return text + TAIL
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(page(Path(sys.argv[1])), encoding="utf-8")
