@@ -101,8 +101,8 @@ def fuzzed(records: dict[str, dict[str, Any]]) -> str:
 
 {total:,} inputs drawn by Hypothesis (`python -m robustness.fuzz PART --examples N --seed S`): rows
 of any size, type and layout, labels, weights and settings; files that were damaged, or forged with
-a right checksum. *Right*: every prediction is finite, probabilities add up to 1, the model survives a
-file, no warning but the library's own. *Refused*: an error in words from a check, not from deep
+a right checksum. *Right*: every prediction is finite, probabilities add up to 1, the model survives
+a file, no warning but the library's own. *Refused*: an error in words from a check, not from deep
 inside NumPy or JAX.
 
 {table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}"""
