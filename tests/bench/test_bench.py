@@ -34,6 +34,16 @@ def test_series_has_median_and_quartiles():
     assert series.quartiles == (2.0, 4.0)
 
 
+def test_a_count_of_nothing_is_infinitely_worse_and_the_file_can_say_so():
+    entries = {OURS: Series((4.0, 4.0, 0.0)), "blind": Series((0.0, 2.0, 0.0))}
+    case = Case("found", "features", entries, higher_is_better=True)
+    factor = case.factors()["blind"]
+    assert factor.values == (np.inf, 2.0, 1.0)
+    assert factor.quartiles == (1.0, np.inf)  # the nearest of three
+    text = json.dumps(to_json(case), allow_nan=False)
+    assert from_json(json.loads(text)).factors()["blind"] == factor
+
+
 def test_a_missed_target_is_named():
     assert make_case(targets={"slow": 5.0}).missed() == []
     assert make_case(targets={"slow": 5.1}).missed() == ["slow"]

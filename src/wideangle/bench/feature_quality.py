@@ -223,19 +223,13 @@ def n_found_up_to_length(features: np.ndarray, components: np.ndarray) -> int:
 
 def peers(n_components: int, seed: int) -> dict[str, Any]:
     """What else a user could pick; all are told the number of features."""
-    from sklearn.decomposition import (
-        NMF,
-        PCA,
-        FactorAnalysis,
-        MiniBatchDictionaryLearning,
-    )
+    from sklearn.decomposition import NMF, PCA, FactorAnalysis
     from sklearn.mixture import BayesianGaussianMixture
 
     return {
         "NMF": NMF(n_components, init="nndsvda", max_iter=500, random_state=seed),
         "PCA": PCA(n_components, random_state=seed),
         "factor analysis": FactorAnalysis(n_components, random_state=seed),
-        "dictionary learning": MiniBatchDictionaryLearning(n_components, random_state=seed),
         MIXTURE: BayesianGaussianMixture(
             n_components=max(16, 2 * n_components),
             covariance_type="tied",  # the best of the four on these data

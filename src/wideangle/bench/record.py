@@ -28,7 +28,9 @@ class Series:
     @property
     def quartiles(self) -> tuple[float, float]:
         """The range that holds the middle half of the repeats."""
-        low, high = np.quantile(self.values, (0.25, 0.75))
+        # Between a number and infinity there is nothing to interpolate.
+        method = "linear" if np.all(np.isfinite(self.values)) else "nearest"
+        low, high = np.quantile(self.values, (0.25, 0.75), method=method)
         return float(low), float(high)
 
     def over(self, other: Series) -> Series:
