@@ -123,22 +123,28 @@ def _samplers(records: Sequence[Record]) -> Iterator[str]:
 def _fits(records: Sequence[Record]) -> Iterator[str]:
     wanted = " / ".join(f"{width:.0%}" for width in INTERVALS)
     yield (
-        f"| prior | guide | coverage of {wanted} | worst quantity | its coverage | its mean rank"
-        " | nats below the evidence: least, median, most | least in errors |"
+        f"| prior | guide | coverage of {wanted} | of probabilities alone | worst quantity | "
+        "its coverage | its mean rank | nats below the evidence: least, median, most | "
+        "least in errors |"
     )
-    yield "|---|---|---:|---|---:|---:|---:|---:|"
+    yield "|---|---|---:|---:|---|---:|---:|---:|---:|"
     for record in records:
         _, prior, guide = record["name"].split("/")
         ranks = record["ranks"]
-        every = [one["coverage"] for one in ranks["quantities"].values()]
-        mean = [sum(column) / len(every) for column in zip(*every, strict=True)]
-        worst = ranks["quantities"][ranks["worst"]]
-        notes = ranks["notes"]
+        worst, notes = ranks["quantities"][ranks["worst"]], ranks["notes"]
         gap = ", ".join(f"{value:.1f}" for value in notes["gap"])
         yield (
-            f"| {prior} | {guide} | {_shares(mean)} | {ranks['worst']} | "
-            f"{_shares(worst['coverage'])} | {worst['mean']:.2f} | {gap} | {notes['bound_z']:.1f} |"
+            f"| {prior} | {guide} | {_coverage(ranks)} | {_coverage(ranks, 'probability')} | "
+            f"{ranks['worst']} | {_shares(worst['coverage'])} | {worst['mean']:.2f} | {gap} | "
+            f"{notes['bound_z']:.1f} |"
         )
+
+
+def _coverage(ranks: Record, beginning: str = "") -> str:
+    """Mean over the quantities whose names begin so."""
+    each = ranks["quantities"].items()
+    every = [one["coverage"] for name, one in each if name.startswith(beginning)]
+    return _shares([sum(column) / len(every) for column in zip(*every, strict=True)])
 
 
 def _shares(values: Sequence[float]) -> str:
