@@ -10,7 +10,7 @@ below the log evidence, which for these small problems is known from draws of th
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -163,9 +163,3 @@ def _coordinate(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tup
     pairs = zip(found.factors, keys, strict=True)
     gate, expert = (factors.sample(k, (N_DRAWS,)).vectors for factors, k in pairs)
     return Weights(gate, expert[:, :, None]), (float(found.bounds[-1]), 0.0)
-
-
-def describe(found: Ranked) -> dict[str, Any]:
-    """Mean coverage over the quantities of each interval."""
-    every = np.array([one.coverage for one in found.quantities.values()])
-    return {"coverage": every.mean(axis=0).tolist(), "lowest": every.min(axis=0).tolist()}
