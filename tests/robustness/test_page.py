@@ -1,0 +1,23 @@
+"""The page says what the records say."""
+
+from pathlib import Path
+
+import pytest
+
+from robustness import page
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "results" / "faults"
+
+
+@pytest.mark.skipif(not RECORDS.is_dir(), reason="records are not part of a source distribution")
+def test_the_page_is_that_of_the_records():
+    assert (ROOT / "docs" / "faults.md").read_text(encoding="utf-8") == page.page(RECORDS)
+
+
+def test_what_went_wrong_is_on_the_page():
+    row = {"estimator": "mcmc", "phase": "save", "trials": 9, "killed": 8, "with_checkpoint": 0,
+           "old_model": 4, "new_model": 4, "wrong": 1}  # fmt: skip
+    text = page.killed({"times": 9, "seed": 0, "summary": [row]})
+    assert "1 left something" in text.replace("\n", " ")
+    assert "| mixture of experts, MCMC | save | 9 | 8 | 0 | 4 | 4 | 1 |" in text
