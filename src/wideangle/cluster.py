@@ -18,7 +18,7 @@ from joblib.parallel import ParallelBackendBase
 class _OnDask(ParallelBackendBase):
     """Batches of calls as Dask tasks."""
 
-    supports_timeout = True
+    supports_timeout = True  # pyright: ignore[reportAssignmentType]
     default_n_jobs = -1
 
     def __init__(self, client: Any) -> None:

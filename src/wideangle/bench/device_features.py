@@ -54,7 +54,7 @@ def features(name: str) -> dict[str, Any]:
     pairs = itertools.pairwise(marks)
     per_sweep = [(t1 - t0) / (n1 - n0) for (n0, t0), (n1, t1) in pairs if n1 > n0]
     vectors = chain.features.components.vectors
-    used = chain.features.assignments.astype(vectors.dtype)
+    used = jnp.asarray(chain.features.assignments, vectors.dtype)
     with jax.default_matmul_precision("highest"):
         products = timed(jax.jit(lambda: there.products(vectors)))
         cross = timed(jax.jit(lambda: there.cross(used)))
@@ -102,7 +102,9 @@ def sweep_of_many() -> dict[str, Any]:
     with jax.default_matmul_precision("highest"):
         seconds = timed(lambda: sweep(key, chain.features, there), 30)
         products = timed(jax.jit(lambda: there.products(chain.features.components.vectors)))
-        cross = timed(jax.jit(lambda: there.cross(chain.features.assignments.astype(jnp.float32))))
+        cross = timed(
+            jax.jit(lambda: there.cross(jnp.asarray(chain.features.assignments, jnp.float32)))
+        )
     return {
         "n_features": N_FEATURES,
         "room": chain.features.room,

@@ -99,7 +99,7 @@ def birth_moves(
     ``newborns`` are vectors from the prior, first those of the null births.
     """
     hyper = features.hyper
-    used = features.assignments.astype(seen.products.dtype)
+    used = jnp.asarray(features.assignments, seen.products.dtype)
     directions = features.components.directions
     pool = _Pool(
         features.weights,
