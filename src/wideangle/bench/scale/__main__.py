@@ -49,12 +49,12 @@ def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
     found["costs"] = costs._asdict()
     found["draw"] = _told(jobs.run("draw", folder=folder, rows=rows, seed=seed, what="classes"))
     found["fits"] = []
-    for experts, starts, passes in ((8, 2, 1), (8, 2, 3), (20, 4, 1)):
+    for experts, starts, passes in ((8, 2, 1), (16, 4, 1)):
         fit = jobs.run(
             "vi", folder=folder, rows=rows, seed=seed, n_experts=experts, n_starts=starts,
             n_passes=passes,
         )  # fmt: skip
-        fit["predicted_seconds"] = costs.vi(rows, fit["columns"], experts, starts, passes)
+        fit["predicted_cpu_seconds"] = costs.vi(rows, fit["columns"], experts, starts, passes)
         found["fits"].append(_told(fit))
     return found
 
@@ -62,13 +62,13 @@ def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
 def measure_features(folder: str, rows: int, seed: int) -> dict[str, Any]:
     """A thirtieth of the rows, then all of them beside what that predicts."""
     found: dict[str, Any] = {"fits": []}
-    for n, draws in ((rows // 30, 12), (rows, 5)):
+    for n, draws in ((rows // 30, 8), (rows, 3)):
         jobs.run("draw", folder=folder, rows=n, seed=seed, what="features")
-        options = {"folder": folder, "rows": n, "seed": seed, "n_warmup": 3, "n_draws": draws}
+        options = {"folder": folder, "rows": n, "seed": seed, "n_warmup": 1, "n_draws": draws}
         found["fits"].append(_told(jobs.run("features", **options)))
     small, large = found["fits"]
-    found["costs"] = {"row": small["sweep_seconds"] / small["rows"]}
-    large["predicted_sweep_seconds"] = found["costs"]["row"] * rows
+    found["costs"] = {"row": small["sweep_cpu_seconds"] / small["rows"]}
+    large["predicted_cpu_seconds"] = found["costs"]["row"] * rows
     return found
 
 

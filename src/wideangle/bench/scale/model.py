@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 
 
 class Costs(NamedTuple):
-    """Seconds, of one machine."""
+    """Core seconds, of one machine."""
 
     begin: float
     look: float
@@ -32,7 +32,7 @@ class Costs(NamedTuple):
     curve: float
 
     def vi(self, rows: float, columns: int, experts: int, starts: int, passes: float) -> float:
-        """Seconds of a fit."""
+        """Core seconds of a fit."""
         one = _parts(columns, experts, starts) @ np.array(self[2:])
         return self.begin + rows * (columns * self.look + passes * float(one))
 

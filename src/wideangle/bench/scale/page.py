@@ -147,8 +147,8 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
         f"The last column takes the efficiency of {most['processes']} processes ({100 * share:.0f} "
         "%), which more machines and a slower network lower, and holds for the feature sampler "
         "only if its rows were spread, too (see limits). On one H200 the second line is "
-        f"{duration(BILLION * card_row(card))} by the pace of Adult-9 ([performance]"
-        "(performance.md)); its rows then have to arrive at "
+        f"{duration(BILLION * card_row(card))} by the pace of Adult-9 ([the GPU]"
+        "(gpu.md)); its rows then have to arrive at "
         f"{4 * 123 / card_row(card) / 1e9:.1f} GB/s. Assignments of the feature sampler take "
         "a byte for each row and feature, 8 GB here.",
     ]
