@@ -99,8 +99,8 @@ def test_when_a_process_dies_the_other_says_so_and_the_fit_can_be_taken_up(tmp_p
     other = processes[1 - victim]
     _, err = other.communicate(timeout=90)
     assert other.returncode != 0
-    # The coordinator is process 0: without it the others are ended by JAX itself.
-    assert ("LostProcessError" in err) if victim == 1 else ("coordination" in err.lower()), err
+    # Whichever comes first: the exchange fails, or JAX misses a sign of life and ends the process.
+    assert "LostProcessError" in err or "coordination" in err.lower(), err
     again = end(begin(stop_after=3, **settings))
     assert again["steps"] > 0
     # Two calls more than what was saved; a fit from the beginning would have had two in all.

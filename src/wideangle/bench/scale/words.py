@@ -56,9 +56,14 @@ Rows of every minibatch (VI) or of the whole data (MCMC) are cut into as many pa
 devices; weights are on each. A gradient is a sum on every device and one exchange. On several
 machines every process calls `wideangle.sharding.join("host:port", n_processes, process)` first
 and then runs the same lines with the same data; process 0 writes the checkpoint. When a process
-dies, the others end within `patience_seconds` (30), with `LostProcessError` or, if it was process
-0, by JAX's own message; started again, on any number of devices, the fit goes on from its
+dies, the others end within `patience_seconds` (30), with `LostProcessError` or, where JAX
+notices first, by its own message; started again, on any number of devices, the fit goes on from its
 checkpoint. Tests do this with four devices, with two processes, and with `kill -9`.
+"""
+
+UNMEASURED = """
+Efficiency is measured by `python -m wideangle.bench.scale --part shares` on an idle machine; the
+record has none yet.
 """
 
 MODEL = """
@@ -70,10 +75,11 @@ Stochastic VI with K experts, S starts and p columns on N rows, R passes, takes
 begin + N p look + R N (row + column p + product S K p + curve S K)
 ```
 
-seconds: programs to read and compile; a first look at every entry; and for each row of a pass its
-fetching, its scaling, its matrix products and its exponentials. The constants are fitted to seven
-fits of 65,536 rows (`bench/scale/pace.py`). A feature sweep takes N times a constant at a given
-number of columns and features, measured on a thirtieth of the rows.
+core seconds (those of all cores together): programs to read and compile; a first look at every
+entry; and for each row of a pass its fetching, its scaling, its matrix products and its
+exponentials. The constants are fitted to seven fits of 65,536 rows (`bench/scale/pace.py`). A
+feature sweep takes N times a constant at a given number of columns and features, measured on a
+thirtieth of the rows.
 """
 
 LIMITS = """
