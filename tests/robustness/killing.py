@@ -212,7 +212,7 @@ def run(times: int, jobs: int, seed: int, seconds: float, home: Path, out: Path)
             span[name, phase] = lifetime(name, home, phase)
         print({k: round(v, 2) for k, v in span.items()}, flush=True)
     plan = [(ESTIMATORS[i % 2], PHASES[i // 2 % 3]) for i in range(times)]
-    moments = [chance.uniform(0.0, span[one]) for one in plan]
+    moments = [chance.uniform(0.0, 0.95 * span[one]) for one in plan]
     with ThreadPoolExecutor(jobs) as pool:
         work = [
             pool.submit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -54,38 +55,38 @@ def table(head: list[str], rows: list[list[Any]]) -> str:
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
 
 
-def killed(record: dict[str, Any]) -> str:
-    """Trials by estimator and phase."""
+def killed(records: list[dict[str, Any]]) -> str:
+    """Trials by estimator and phase, of all records together."""
+    columns = ("trials", "killed", "with_checkpoint", "old_model", "new_model", "wrong")
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in (row for record in records for row in record["summary"]):
+        counts.setdefault((row["estimator"], row["phase"]), Counter()).update(
+            {name: row[name] for name in columns}
+        )
     rows = [
-        [NAMES[r["estimator"]], r["phase"], r["trials"], r["killed"], r["with_checkpoint"],
-         r["old_model"], r["new_model"], r["wrong"]]
-        for r in record["summary"]
-    ]  # fmt: skip
-    total, wrong = record["times"], sum(r["wrong"] for r in record["summary"])
-    n_killed = sum(r["killed"] for r in record["summary"])
+        [NAMES[name], phase, *(c[one] for one in columns)] for (name, phase), c in counts.items()
+    ]
+    total = sum(counts.values(), Counter())
+    seeds = ", ".join(str(record["seed"]) for record in records)
+    head = [
+        "model",
+        "killed in",
+        "trials",
+        "in time",
+        "left a checkpoint",
+        "old model",
+        "new model",
+    ]
     return f"""
 ## Killed at random moments
 
-`python -m robustness.killing --times {total} --seed {record["seed"]}`: {total} processes, of which
-{n_killed} were still at work when `kill -9` came and the others just done; {wrong} left something
-wrong. After each, the model file holds the old model or the new one, whole, and a fit that begins
-again ends with the draws of a fit that was never stopped, to the last bit, and leaves no file.
+`python -m robustness.killing --seed S` (seeds {seeds}): {total["trials"]} processes, of which
+{total["killed"]} were still at work when `kill -9` came and the others just done;
+{total["wrong"]} left something wrong. After each, the model file holds the old model or the new
+one, whole, and a fit that begins again ends with the draws of a fit that was never stopped, to the
+last bit, and leaves no file.
 
-{
-        table(
-            [
-                "model",
-                "killed in",
-                "trials",
-                "in time",
-                "left a checkpoint",
-                "old model",
-                "new model",
-                "wrong",
-            ],
-            rows,
-        )
-    }"""
+{table([*head, "wrong"], rows)}"""
 
 
 def fuzzed(records: dict[str, dict[str, Any]]) -> str:
@@ -140,8 +141,8 @@ def page(folder: Path) -> str:
     """The page from the records there are."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     text = HEAD
-    if "kill" in found:
-        text += killed(found["kill"])
+    if kills := [record for name, record in found.items() if name.startswith("kill")]:
+        text += killed(kills)
     fuzz = {name: record for name, record in found.items() if name.startswith("fuzz-")}
     if fuzz:
         text += fuzzed(fuzz)

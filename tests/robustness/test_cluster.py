@@ -102,7 +102,7 @@ def test_fits_with_many_seeds_survive_the_loss_of_a_worker():
     alone = [fit_features(seed, X) for seed in range(6)]
     began = time.monotonic()
     with cluster() as workers, one_is_killed(workers, lambda: time.monotonic() > began + 8) as dead:
-        with joblib.parallel_config("dask"):
+        with distributed.Client(workers) as client, on_cluster(client):
             together = joblib.Parallel()(joblib.delayed(fit_features)(seed, X) for seed in range(6))
     assert len(dead) == 1
     np.testing.assert_array_equal(together, alone)

@@ -18,6 +18,6 @@ def test_the_page_is_that_of_the_records():
 def test_what_went_wrong_is_on_the_page():
     row = {"estimator": "mcmc", "phase": "save", "trials": 9, "killed": 8, "with_checkpoint": 0,
            "old_model": 4, "new_model": 4, "wrong": 1}  # fmt: skip
-    text = page.killed({"times": 9, "seed": 0, "summary": [row]})
-    assert "1 left something" in text.replace("\n", " ")
-    assert "| mixture of experts, MCMC | save | 9 | 8 | 0 | 4 | 4 | 1 |" in text
+    text = page.killed([{"seed": seed, "summary": [row]} for seed in (0, 1)])
+    assert "2 left something" in text.replace("\n", " ")
+    assert "| mixture of experts, MCMC | save | 18 | 16 | 0 | 8 | 8 | 2 |" in text
