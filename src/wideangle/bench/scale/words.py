@@ -71,9 +71,7 @@ MODEL = """
 
 Stochastic VI with K experts, S starts and p columns on N rows, R passes, takes
 
-```text
-begin + N p look + R N (row + column p + product S K p + curve S K)
-```
+`begin + N p look + R N (row + column p + product S K p + curve S K)`
 
 core seconds (those of all cores together): programs to read and compile; a first look at every
 entry; and for each row of a pass its fetching, its scaling, its matrix products and its
