@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -13,7 +14,8 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
@@ -92,19 +94,29 @@ class _Writer:
         return self.root.joinpath(*parts)
 
     def folder(self, member: str) -> None:
-        self.place(member).mkdir(parents=True, exist_ok=True)
+        with self._named(member) as path:
+            path.mkdir(parents=True, exist_ok=True)
 
     def file(self, member: str, source: IO[bytes], *, spent: bool = False) -> None:
-        path = self.place(member)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with self._named(member) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
             # "x": a name that comes twice is no accident in an archive of data.
             with path.open("xb") as target:
                 while chunk := source.read(CHUNK):
                     self.spend(0 if spent else len(chunk))
                     target.write(chunk)
-        except FileExistsError as error:
-            raise self.refuse(member, "comes twice") from error
+
+    @contextmanager
+    def _named(self, member: str) -> Iterator[Path]:
+        """The path of a member, whose name may still be one that no file can have."""
+        try:
+            yield self.place(member)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise self.refuse(member, "comes twice, or is a file and a folder") from error
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise self.refuse(f"{member[:40]}...", "has a name that is too long") from error
 
     def spend(self, size: int) -> None:
         self.left -= size
