@@ -49,7 +49,7 @@ for proba in model.predict_proba_stream(NpyRows("X.npy")):
 from wideangle.sharding import rows_over
 
 with rows_over():  # all devices that JAX sees
-    model.fit(X[:1000], X[:1000, 0] > 0)
+    model.fit(X, X[:, 0] * X[:, 1] > 0)
 ```
 
 Rows of every minibatch (VI) or of the whole data (MCMC) are cut into as many parts as there are
