@@ -2,7 +2,7 @@
 
 One size grows at a time, by doubling, from a common base. The exponent is the slope of the
 logarithm of the cost against the logarithm of the size. Memory is that of a fresh process, less
-what the same work needs at a tiny size (code, compiler).
+what the same work needs at a tiny size (code).
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from wideangle.bench.works import WORKS, Size
 
 STEEPEST = 1.1
 """Largest exponent of any cost in the number of rows."""
-BASE, SMALL = Size(16_384, 48, 16), Size(1024, 12, 4)
+BASE, SMALL = Size(32_768, 48, 16), Size(1024, 12, 4)
 TINY = Size(256, 12, 4)
 FACTORS = (1, 2, 4, 8)
+REPEATS = 3
 ONLY_TIME = ("dense gradient", "sparse gradient")
 """Works whose memory is that of their data."""
 NOTE = (
     "Growth: exponent is the slope of the logarithm of the cost against the logarithm of one size, "
     "the others at N={rows:,}, D=p={columns}, K={components}; in brackets the middle half of the "
-    "repeats. Time is CPU time of one thread. Memory is the peak of a fresh process, data and "
-    "compilation included, above that of a tiny problem."
+    "repeats. Time is CPU time of one thread. Memory is the peak of a fresh process that has "
+    "compiled, data included, above that of a tiny problem."
 )
 
 

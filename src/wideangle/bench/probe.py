@@ -1,13 +1,15 @@
 """Time and peak memory of one unit of work, in a process of its own.
 
 ``python -m wideangle.bench.probe WORK ROWS COLUMNS COMPONENTS SEED REPEATS`` prints them as JSON:
-bytes at the peak, data and compilation included, from the moment when the data are there; and CPU
-seconds of each repeat, compiled. One thread and CPU time: probes run beside each other, and what
+bytes at the peak of a call that finds everything compiled, data included; and CPU seconds of each
+repeat. One thread and CPU time: probes run beside each other, and what
 else the machine does changes little.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import resource
@@ -62,10 +64,16 @@ def probe(tasks: Iterable[Task], seed: int, repeats: int) -> dict[Task, Cost]:
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew, where the system can: making data may need more than using them."""
+    """Let the peak begin anew, where the system can.
+
+    Making data and compiling leave memory behind that is free and not given back; a compiler needs
+    more than a small problem, and about the same for each size.
+    """
+    gc.collect()
     try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
         CLEAR.write_text("5", encoding="ascii")
-    except OSError:
+    except (AttributeError, OSError):
         return
 
 
@@ -88,10 +96,11 @@ def main(arguments: list[str]) -> None:
     name, *numbers = arguments
     *size, seed, repeats = map(int, numbers)
     work = WORKS[name](seed, Size(*size))
+    for _ in range(2):  # some things are compiled in the second call only
+        jax.block_until_ready(work())
     forget_peak()
     jax.block_until_ready(work())
     peak = peak_bytes()
-    jax.block_until_ready(work())  # what is compiled or tuned in the second call only
     seconds = []
     for _ in range(repeats):
         began = time.process_time()
