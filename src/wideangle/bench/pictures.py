@@ -39,7 +39,9 @@ def draw_growth(cases: Sequence[Case], path: Path) -> None:
                 slope = f"{name}: {case.entries[OURS].median:.2f}"
                 panel.plot(curve.sizes, values, "o-", color=colours[name], label=slope, ms=4)
             if panel.lines:
-                panel.legend(title="exponent", fontsize=7, title_fontsize=7)
+                low, high = panel.get_ylim()
+                panel.set_ylim(low, high * (high / low) ** 0.5)  # room for the legend
+                panel.legend(title="exponent", fontsize=7, title_fontsize=7, loc="upper left")
                 panel.set_xticks(panel.lines[0].get_xdata())
                 panel.set_xticklabels([f"{x:,.0f}" for x in panel.lines[0].get_xdata()])
                 panel.minorticks_off()
