@@ -274,7 +274,8 @@ def run(record: Path, arguments: list[str]) -> int:
             if fault.test in recorder.rows:
                 found = recorder.rows[fault.test] | {"commit": where["commit"]}
                 known[fault.test] = fault._asdict() | found
-        rows = [known[fault.test] for fault in FAULTS if fault.test in known]
+        not_run = {"caught": None, "measured": []}
+        rows = [known.get(fault.test, fault._asdict() | not_run) for fault in FAULTS]
         file.truncate(0)
         file.write(json.dumps({**where, "rows": rows}, indent=1) + "\n")
     return int(code)

@@ -91,8 +91,13 @@ def _summary(records: Sequence[Record], faults: Record | None) -> str:
         f"**{n_restarts} of {len(exact)}** that of restarts."
     ]
     if faults is not None:
-        rows = faults["rows"]
-        words.append(f"**{sum(row['caught'] for row in rows)} of {len(rows)}** faults are caught.")
+        run = [row for row in faults["rows"] if row["caught"] is not None]
+        words.append(f"**{sum(row['caught'] for row in run)} of {len(run)}** faults are caught.")
+        if n_left := len(faults["rows"]) - len(run):
+            words.append(f"{n_left} more have not been run for this record.")
+    known = {record["name"] for record in records}
+    if missing := [name for name in cases.CASES if name not in known]:
+        words.append(f"Not measured yet: {', '.join(missing)}.")
     return " ".join(words)
 
 
@@ -153,19 +158,24 @@ def _shares(values: Sequence[float]) -> str:
 
 def _fault(row: Record) -> str:
     numbers = row["measured"]
-    caught = "yes" if row["caught"] else "**no**"
-    found = f"{numbers[-1]['value']:.3g} ({numbers[-1]['what']})" if numbers else ""
+    caught = {True: "yes", False: "**no**", None: "not run"}[row["caught"]]
+    found = f"{numbers[-1]['value']:.3g} ({_plain(numbers[-1]['what'])})" if numbers else ""
     limit = f"{numbers[-1]['limit']:.3g}" if numbers else ""
     test = row["test"].partition("::")
     where = f"`{test[0].removeprefix('tests/')}`, `{test[2].partition('[')[0]}`"
-    words = row["words"].replace("|", "\\|")
-    return f"| {words} | {row['source']} | {where} | {caught} | {found} | {limit} |"
+    return f"| {_plain(row['words'])} | {row['source']} | {where} | {caught} | {found} | {limit} |"
+
+
+def _plain(words: str) -> str:
+    """Words that do not end a cell of a table."""
+    return words.replace("|", "\\|")
 
 
 def _where(records: Sequence[Record]) -> str:
     seconds = sum(record["seconds"] for record in records)
     n_seeds = sorted({record["settings"]["seed"] for record in records})
-    return f"Seed {n_seeds[0]}; {seconds / 60:.0f} core minutes in all. {_machine(records[0])}"
+    places = " ".join(dict.fromkeys(map(_machine, records)))
+    return f"Seed {n_seeds[0]}; {seconds / 60:.0f} core minutes in all. {places}"
 
 
 def _machine(record: Record) -> str:
