@@ -88,5 +88,7 @@ LIMITS = """
   reading is not. Disks shared by machines set the pace then.
 - The feature sampler spreads dense rows over the devices of one process, as many as cut them into
   equal parts; not over processes.
+- The files measured here had just been written and stood in the cache of the system. Reading from
+  a disk adds bytes over bandwidth a pass (features: twice a sweep).
 - Sparse rows are not streamed.
 """
