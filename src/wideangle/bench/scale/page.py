@@ -146,8 +146,8 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
         "",
         *table(("fit", "rows", "one core", f"{CLUSTER} cores, at best"), body),
         "",
-        "The last column divides by the number of cores: divide by the efficiency, too, where it is "
-        "known. It is for rows spread over devices: a stream is read by each process, and the "
+        "The last column divides by the number of cores: divide by the efficiency, too, where it "
+        "is known. It is for rows spread over devices: a stream is read by each process, and the "
         "feature sampler stays in one (see limits). On one H200 "
         "the second line is "
         f"{duration(BILLION * card_row(card))} by the pace of Adult-9 ([the GPU]"
