@@ -69,7 +69,7 @@ def fit_stream(model: Any, source: RowSource, seed: int, folder: Any) -> Streame
             one = None
             try:
                 if not interrupted:
-                    one = StreamedChain(fresh, stream, f"chain-{number}")
+                    one = StreamedChain(fresh, stream, f"chain-{number}", model.price)
                     one.run(
                         without_births(design), plan, lambda c, done=done: bar.at(done + c.n_done)
                     )
