@@ -35,6 +35,8 @@ from wideangle.models.mixture_of_experts import Batch, log_lik
 N_EXPERTS = 30
 SEED = 0
 CHAINS = (1, 4, 16, 64)
+NOT_TUNED = ", without autotuning"
+"""Said of parts that were compiled in a hurry: their small products are several times slower."""
 
 
 def gradients() -> dict[str, Any]:
@@ -138,7 +140,7 @@ def main(output: Path, names: list[str]) -> None:
         except Exception:
             part["error"] = traceback.format_exc(limit=3)
         part["seconds"] = round(time.perf_counter() - began, 1)
-        parts[name] = part
+        parts[name + NOT_TUNED * ("autotune_level=0" in part["xla_flags"])] = part
         print(name, part["seconds"], "s", part.get("result", part.get("error")), flush=True)
         record = {"command": "python -m wideangle.bench.device", "parts": parts}
         output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wideangle.bench.device import NOT_TUNED
+
 HEAD = """\
 # On a GPU
 
@@ -33,9 +35,9 @@ def write_page(record: Mapping[str, Any]) -> str:
             f"{ceilings['copy_gb_s']:,.0f} GB/s in copies.",
             "",
         ]
-    flags = record["parts"].get("Adult-9 gradient", {}).get("xla_flags")
-    same = "ceilings, without autotuning" if flags else "ceilings"
-    lines += _gradient(parts.get("Adult-9 gradient"), parts.get(same))
+    for mark in ("", NOT_TUNED):
+        name = f"Adult-9 gradient{mark}"
+        lines += _gradient(name, parts.get(name), parts.get(f"ceilings{mark}"))
     lines += _fits({name: parts[name] for name in parts if name.startswith("Adult-9 ")})
     lines += _many({name: parts[name] for name in parts if name.startswith("many ")})
     lines += _features(parts)
@@ -47,24 +49,26 @@ def _device(record: Mapping[str, Any]) -> str:
     return next(iter(record["parts"].values()))["device"]
 
 
-def _gradient(result: Mapping[str, Any] | None, ceilings: Mapping[str, float] | None) -> list[str]:
+def _gradient(
+    name: str, result: Mapping[str, Any] | None, ceilings: Mapping[str, float] | None
+) -> list[str]:
     if not result:
         return []
     lines = [
-        "## Gradient of the mixture of experts",
+        f"## {name}",
         "",
-        f"Value and gradient, {result['rows']:,} rows, {result['columns']} columns, "
+        f"Mixture of experts, value and gradient, {result['rows']:,} rows, {result['columns']} columns, "
         f"{result['n_experts']} experts, all chains in one call.",
         "",
         "| chains | ms | its two products, ms | times the products | share of the card's TFLOP/s |",
         "|---:|---:|---:|---:|---:|",
     ]
-    for name, one in result.items():
-        if not name.endswith(" chains"):
+    for chains, one in result.items():
+        if not chains.endswith(" chains"):
             continue
         share = f"{100 * one['tflops'] / ceilings['matrix_tflops']:.0f} %" if ceilings else ""
         lines.append(
-            f"| {name.split()[0]} | {1e3 * one['seconds']:.3f} "
+            f"| {chains.split()[0]} | {1e3 * one['seconds']:.3f} "
             f"| {1e3 * one['products_seconds']:.3f} "
             f"| {one['seconds'] / one['products_seconds']:.2f} | {share} |"
         )
@@ -101,7 +105,7 @@ def _fits(fits: Mapping[str, Any]) -> list[str]:
         "",
         "The worst R-hat is that of the number of experts in use or of the log-likelihood: above "
         "1.01 the chains have not gone through all ways of sharing the rows between so many "
-        "experts, whatever the prior.",
+        "experts.",
         "",
     ]
 
