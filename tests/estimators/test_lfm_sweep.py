@@ -6,6 +6,8 @@ import pytest
 
 from feature_geweke import FIXED, N_ROWS, geweke
 from statistical import measured
+from wideangle.bench.calibration.features import LAWS, pitman_yor, unknown
+from wideangle.bench.calibration.features import LEARNED as LEARNED_NUMBERS
 from wideangle.estimators import (
     lfm_atoms,
     lfm_births,
@@ -17,7 +19,6 @@ from wideangle.estimators import (
 from wideangle.estimators.lfm_design import Design, Gamma
 from wideangle.models import assignments
 from wideangle.priors import stick_breaking
-from wideangle.sphere.bessel import inverse_mean_resultant
 
 LIMIT = 4.2
 """Of about 20 correlated z-scores, the largest a right sampler may show."""
@@ -34,24 +35,7 @@ ORDERED = {
 }
 
 
-def pitman_yor(rng):
-    return {**FIXED, "discount": 0.2, "strength": 1.5, "alpha": 1.0}
-
-
-def unknown(rng):
-    """Hyperparameters from the laws of LEARNED."""
-    cosine = jnp.asarray(rng.uniform(0.01, 0.98))
-    return {
-        **FIXED,
-        "alpha": rng.gamma(3.0) / 2.0,
-        "noise": 1.0 / rng.gamma(3.0),
-        "kappa": float(inverse_mean_resultant(cosine, 2)),
-        "rate": rng.gamma(4.0) / 4.0,
-    }
-
-
-LAWS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
-LEARNED = Design(learned=frozenset({"mass", "noise", "rate", "concentration"}), **LAWS)
+LEARNED = Design(learned=LEARNED_NUMBERS, **LAWS)
 
 
 @pytest.mark.usefixtures("compile_quickly")
