@@ -57,8 +57,8 @@ def _gradient(
     lines = [
         f"## {name}",
         "",
-        f"Mixture of experts, value and gradient, {result['rows']:,} rows, {result['columns']} columns, "
-        f"{result['n_experts']} experts, all chains in one call.",
+        f"Mixture of experts, value and gradient, {result['rows']:,} rows, "
+        f"{result['columns']} columns, {result['n_experts']} experts, all chains in one call.",
         "",
         "| chains | ms | its two products, ms | times the products | share of the card's TFLOP/s |",
         "|---:|---:|---:|---:|---:|",
