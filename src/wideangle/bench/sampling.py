@@ -184,15 +184,7 @@ def numpyro_nuts(key: Any, target: Target, n_warmup: int, n_draws: int) -> Calla
     state, _ = scan(state, n_warmup)
     state, _ = scan(state, n_draws)  # compiles, where the two lengths differ
 
-    def advance() -> Efficiency:
-        nonlocal state
-        start = time.perf_counter()
-        state, (draws, n_steps) = jax.block_until_ready(scan(state, n_draws))
-        seconds = time.perf_counter() - start
-        draws = np.asarray(draws).swapaxes(0, 1)
-        return _efficiency(target, draws, int(np.sum(n_steps)), seconds)
-
-    return advance
+    return _advance(target, state, lambda state, _: scan(state, n_draws))
 
 
 def blackjax_nuts(
@@ -229,14 +221,20 @@ def blackjax_nuts(
 
     for _ in range(2):  # the first state has other types than those that come out
         states, _ = scan(key, states)
+    return _advance(target, states, lambda states, n: scan(jax.random.fold_in(key, n), states))
+
+
+def _advance(
+    target: Target, states: Any, scan: Callable[[Any, int], tuple[Any, Any]]
+) -> Callable[[], Efficiency]:
+    """Goes on from where the chains are at every call; ``scan`` is told how many there were."""
     count = 0
 
     def advance() -> Efficiency:
         nonlocal states, count
         count += 1
-        own = jax.random.fold_in(key, count)
         start = time.perf_counter()
-        states, (draws, n_steps) = jax.block_until_ready(scan(own, states))
+        states, (draws, n_steps) = jax.block_until_ready(scan(states, count))
         seconds = time.perf_counter() - start
         draws = np.asarray(draws).swapaxes(0, 1)
         return _efficiency(target, draws, int(np.sum(n_steps)), seconds)
