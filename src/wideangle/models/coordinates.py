@@ -153,10 +153,12 @@ def fisher_whitening(priors: Priors, x: Point, expert: ExpertLikelihood, batch: 
     gate_scores, scores = score(weights, batch.rows)
     gate = jax.nn.softmax(gate_scores, axis=0)
     information = expert.information(scores) * (gate * batch.weights)[:, None, None]
-    return Whitening(
-        _gate_root(priors.gate, x.gate, gate, batch),
-        _expert_root(priors.experts, x.experts, information, batch.rows),
-    )
+    gate_root = _gate_root(priors.gate, x.gate, gate, batch)
+    # One after the other: batched factorisations of LAPACK that run at once wait for each other's
+    # threads for ever (jaxlib before 0.11; as many of them as there are cores).
+    information = jnp.where(jnp.isnan(jnp.ravel(gate_root)[0]), jnp.nan, information)
+    expert_root = _expert_root(priors.experts, x.experts, information, batch.rows)
+    return Whitening(gate_root, expert_root)
 
 
 def _gate_root(prior: ComponentPrior, x: Array, gate: Array, batch: Batch) -> Array:
