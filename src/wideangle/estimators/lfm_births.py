@@ -36,7 +36,7 @@ from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_order import pull_in_order
 from wideangle.infer.kernel import accept
 from wideangle.models.assignments import decide
-from wideangle.models.latent_features import Features, Hyper, level_bound, reorder
+from wideangle.models.latent_features import Elsewhere, Features, Hyper, level_bound, reorder
 from wideangle.priors import stick_breaking as sticks
 from wideangle.sphere import vmf
 from wideangle.sphere.bessel import log_mean_exp
@@ -61,19 +61,31 @@ class Seen(NamedTuple):
 class _Pool(NamedTuple):
     """Features while some of them come and go: newborns are put behind, the dead leave a gap.
 
-    In order of weight again only at the end, so that a move touches one column of the large arrays.
+    In order of weight again only at the end. The columns of the features that were there before
+    stay outside (:class:`_Rows`), so that a move touches no large array; those of the dead remain,
+    and count for nothing because weight and length are zero.
     """
 
     weights: Array
     components: Components
     cosines: Array
     """(K, K) between directions; empty where they do not matter."""
-    used: Array
-    """(N, K) assignments as floats."""
     counts: Array
-    products: Array
+    born_used: Array
+    """(N, n) assignments of newborns as floats."""
+    born_products: Array
     n_slots: Array
     n_accepted: Array
+
+
+class _Rows(NamedTuple):
+    """What is known of the rows before the first move."""
+
+    used: Array
+    """(N, K) assignments as floats."""
+    n_live: Array
+    """Number of features then: later slots are newborns'."""
+    seen: Seen
 
 
 class _Feature(NamedTuple):
@@ -93,21 +105,25 @@ class _Feature(NamedTuple):
 
 def birth_moves(
     key: Key, features: Features, newborns: Components, seen: Seen, level: Scalar, design: Design
-) -> tuple[Features, Array]:
-    """All births and deaths of a sweep; returns the number of moves accepted as well.
+) -> tuple[Features, Array, Array]:
+    """All births and deaths of a sweep.
 
-    ``newborns`` are vectors from the prior, first those of the null births.
+    ``newborns`` are vectors from the prior, first those of the null births. Returns the features
+    with their assignments set aside, the columns from which those are taken up again, and the
+    number of moves accepted.
     """
     hyper = features.hyper
     used = jnp.asarray(features.assignments, seen.products.dtype)
+    rows = _Rows(used, features.n_live, seen)
     directions = features.components.directions
+    nobody = jnp.zeros((len(used), design.n_births), used.dtype)
     pool = _Pool(
         features.weights,
         features.components,
         directions @ directions.T if design.ordered else jnp.zeros((0, 0), directions.dtype),
-        used,
         jnp.sum(used, axis=0),
-        seen.products,
+        nobody,
+        nobody,
         features.n_live,
         jnp.zeros((), jnp.int32),
     )
@@ -122,21 +138,26 @@ def birth_moves(
         return lax.switch(
             jnp.where(null, 0, 2) + jnp.where(birth, 0, 1),
             [
-                lambda: _null_birth(key_move, pool, newborn, seen, turn, level, hyper, design),
-                lambda: _null_death(key_move, pool, level, hyper, design),
-                lambda: _single_birth(key_move, pool, newborn, seen, turn, level, hyper, design),
-                lambda: _single_death(key_move, pool, seen, level, hyper, design),
+                lambda: _null_birth(key_move, pool, newborn, rows, turn, level, hyper, design),
+                lambda: _null_death(key_move, pool, rows, level, hyper, design),
+                lambda: _single_birth(key_move, pool, newborn, rows, turn, level, hyper, design),
+                lambda: _single_death(key_move, pool, rows, level, hyper, design),
             ],
         )
 
     pool = lax.fori_loop(0, design.n_births, move, pool)
+    index = jnp.arange(features.room)
+    born = index - features.n_live
+    stored = jnp.where(born < 0, index, features.room + born)
+    counts = pool.counts.astype(jnp.int32)
     features = features._replace(
         weights=pool.weights,
         components=pool.components,
-        assignments=pool.used.astype(jnp.uint8),
+        assignments=Elsewhere(counts, stored, len(used)),
     )
     order = jnp.argsort(-pool.weights, stable=True)
-    return reorder(features, order, jnp.sum(pool.weights > 0)), pool.n_accepted
+    columns = jnp.concatenate([used, pool.born_used], axis=1).astype(jnp.uint8)
+    return reorder(features, order, jnp.sum(pool.weights > 0)), columns, pool.n_accepted
 
 
 # ---------------------------------------------------------------- features that explain nothing
@@ -146,7 +167,7 @@ def _null_birth(
     key: Key,
     pool: _Pool,
     newborn: Components,
-    seen: Seen,
+    rows: _Rows,
     turn: Array,
     level: Scalar,
     hyper: Hyper,
@@ -154,23 +175,25 @@ def _null_birth(
 ) -> _Pool:
     key_weight, key_rows, key_accept = jax.random.split(key, 3)
     weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
-    product = seen.new_products[:, turn]
+    product = rows.seen.new_products[:, turn]
     cosines = _cosines(pool, newborn.directions, pool.n_slots)
-    gain = _gain(pool, newborn.magnitudes, cosines, product, hyper)
+    gain = _gain(pool, rows, newborn.magnitudes, cosines, product, hyper)
     logit = jnp.log(weight) - jnp.log1p(-weight) + gain
     column = decide(logit, jax.random.uniform(key_rows, gain.shape, gain.dtype)).astype(gain.dtype)
     new = _Feature(pool.n_slots, weight, *newborn, cosines, column, product)
     n_victims = jnp.sum(pool.counts > 0) + 1
     log_ratio = _log_ratio(pool, new, _null_fit(weight, gain), n_victims, level, hyper, design)
     log_ratio = jnp.where(jnp.any(column > 0), log_ratio, -jnp.inf)
-    return _born(key_accept, pool, new, log_ratio)
+    return _born(key_accept, pool, new, rows, log_ratio)
 
 
-def _null_death(key: Key, pool: _Pool, level: Scalar, hyper: Hyper, design: Design) -> _Pool:
+def _null_death(
+    key: Key, pool: _Pool, rows: _Rows, level: Scalar, hyper: Hyper, design: Design
+) -> _Pool:
     key_pick, key_accept = jax.random.split(key)
     active = pool.counts > 0
-    old, without = _take_out(key_pick, pool, active)
-    gain = _gain(without, old.length, old.cosines, old.product, hyper)
+    old, without = _take_out(key_pick, pool, rows, active)
+    gain = _gain(without, rows, old.length, old.cosines, old.product, hyper)
     fit = _null_fit(old.weight, gain)
     log_ratio = -_log_ratio(without, old, fit, jnp.sum(active), level, hyper, design)
     return _dies(key_accept, without, old, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
@@ -180,10 +203,14 @@ def _null_fit(weight: Scalar, gain: Array) -> Scalar:
     return jnp.sum(jnp.logaddexp(jnp.log1p(-weight), jnp.log(weight) + gain))
 
 
-def _gain(pool: _Pool, length: Scalar, cosines: Array, product: Array, hyper: Hyper) -> Array:
+def _gain(
+    pool: _Pool, rows: _Rows, length: Scalar, cosines: Array, product: Array, hyper: Hyper
+) -> Array:
     """Log-likelihood that each row gains from a feature that is not in the pool."""
     overlap = pool.components.magnitudes * cosines * length
-    return (product - pool.used @ overlap - 0.5 * length**2) / hyper.noise
+    of_newborns = lax.dynamic_slice_in_dim(overlap, rows.n_live, pool.born_used.shape[1])
+    explained = rows.used @ overlap + pool.born_used @ of_newborns
+    return (product - explained - 0.5 * length**2) / hyper.noise
 
 
 # ---------------------------------------------------------------- features of a single row
@@ -193,7 +220,7 @@ def _single_birth(
     key: Key,
     pool: _Pool,
     newborn: Components,
-    seen: Seen,
+    rows: _Rows,
     turn: Array,
     level: Scalar,
     hyper: Hyper,
@@ -201,8 +228,10 @@ def _single_birth(
 ) -> _Pool:
     key_weight, key_vector, key_accept = jax.random.split(key, 3)
     weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
-    row, x = seen.seeds[turn - design.n_null_moves], seen.seed_rows[turn - design.n_null_moves]
-    rest = x - (pool.used[row] * pool.components.magnitudes) @ pool.components.directions
+    seen, place = rows.seen, turn - design.n_null_moves
+    row, x = seen.seeds[place], seen.seed_rows[place]
+    used, _ = _of_row(pool, rows, row)
+    rest = x - (used * pool.components.magnitudes) @ pool.components.directions
     vector = _given_row(key_vector, rest, newborn, hyper, design)
     here = jnp.arange(len(seen.energy)) == row
     new = _Feature(
@@ -218,7 +247,7 @@ def _single_birth(
     )
     n_victims = jnp.sum(pool.counts == 1) + 1
     log_ratio = _log_ratio(pool, new, fit, n_victims, level, hyper, design)
-    return _born(key_accept, pool, new, log_ratio)
+    return _born(key_accept, pool, new, rows, log_ratio)
 
 
 def _given_row(
@@ -252,17 +281,17 @@ def _single_fit(
 
 
 def _single_death(
-    key: Key, pool: _Pool, seen: Seen, level: Scalar, hyper: Hyper, design: Design
+    key: Key, pool: _Pool, rows: _Rows, level: Scalar, hyper: Hyper, design: Design
 ) -> _Pool:
     key_pick, key_accept = jax.random.split(key)
     single = pool.counts == 1
-    old, without = _take_out(key_pick, pool, single)
-    row = jnp.argmax(old.column)
-    lengths = without.used[row] * without.components.magnitudes
-    mean = lengths @ without.components.directions
+    old, without = _take_out(key_pick, pool, rows, single)
+    row, energy = jnp.argmax(old.column), rows.seen.energy
+    used, products = _of_row(without, rows, row)
+    mean = (used * without.components.magnitudes) @ without.components.directions
     # |x - mean|^2 without x: the products with its own features are known of every row.
-    square = seen.energy[row] - 2 * without.used[row] @ without.products[row] + mean @ mean
-    fit = _single_fit(old.weight, old.length, square, len(seen.energy), mean.size, hyper, design)
+    square = energy[row] - 2 * used @ products + mean @ mean
+    fit = _single_fit(old.weight, old.length, square, len(energy), mean.size, hyper, design)
     log_ratio = -_log_ratio(without, old, fit, jnp.sum(single), level, hyper, design)
     return _dies(key_accept, without, old, jnp.where(jnp.any(single), log_ratio, -jnp.inf))
 
@@ -274,42 +303,62 @@ def _cosines(pool: _Pool, direction: Array, slot: Array) -> Array:
     return (pool.components.directions @ direction).at[slot].set(1.0, mode="drop")
 
 
-def _take_out(key: Key, pool: _Pool, candidates: Array) -> tuple[_Feature, _Pool]:
+def _of_row(pool: _Pool, rows: _Rows, row: Array) -> tuple[Array, Array]:
+    """Assignments of one row and its products with the features, (K,) each, the dead without."""
+
+    def joined(before: Array, born: Array) -> Array:
+        whole = lax.dynamic_update_slice_in_dim(before[row], born[row], rows.n_live, 0)
+        return jnp.where(pool.weights > 0, whole, 0.0)
+
+    return joined(rows.used, pool.born_used), joined(rows.seen.products, pool.born_products)
+
+
+def _take_out(key: Key, pool: _Pool, rows: _Rows, candidates: Array) -> tuple[_Feature, _Pool]:
     """A random candidate, and the pool without it."""
     pick = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(candidates), 1))
     k = jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == pick))
     directions, lengths = pool.components
+    newborn = jnp.maximum(k - rows.n_live, 0)
+
+    def column(before: Array, born: Array) -> Array:
+        return jnp.where(k < rows.n_live, before[:, k], born[:, newborn])
+
     old = _Feature(
         k,
         pool.weights[k],
         directions[k],
         lengths[k],
         directions @ directions[k],
-        pool.used[:, k],
-        pool.products[:, k],
+        column(rows.used, pool.born_used),
+        column(rows.seen.products, pool.born_products),
     )
-    nothing = jax.tree.map(jnp.zeros_like, old)._replace(slot=k, product=old.product)
-    return old, _put(pool, nothing)
+    nothing = jax.tree.map(jnp.zeros_like, old)._replace(slot=k)
+    return old, _put(pool, nothing, jnp.zeros_like(pool.counts[0]))
 
 
-def _born(key: Key, pool: _Pool, new: _Feature, log_ratio: Scalar) -> _Pool:
+def _born(key: Key, pool: _Pool, new: _Feature, rows: _Rows, log_ratio: Scalar) -> _Pool:
     # That there is a slot was made sure of when the atoms were drawn.
     room = pool.weights.shape[0]
     accepted, _ = accept(key, jnp.where(new.slot < room, log_ratio, -jnp.inf))
     slot = jnp.where(accepted, new.slot, room)  # beyond the end: not written
-    return _put(pool, new._replace(slot=slot))._replace(
-        n_slots=pool.n_slots + accepted, n_accepted=pool.n_accepted + accepted
+    place = slot - rows.n_live
+    return _put(pool, new._replace(slot=slot), jnp.sum(new.column))._replace(
+        born_used=pool.born_used.at[:, place].set(new.column, mode="drop"),
+        born_products=pool.born_products.at[:, place].set(new.product, mode="drop"),
+        n_slots=pool.n_slots + accepted,
+        n_accepted=pool.n_accepted + accepted,
     )
 
 
 def _dies(key: Key, without: _Pool, old: _Feature, log_ratio: Scalar) -> _Pool:
     accepted, _ = accept(key, log_ratio)
     slot = jnp.where(accepted, without.weights.shape[0], old.slot)
-    return _put(without, old._replace(slot=slot))._replace(n_accepted=without.n_accepted + accepted)
+    back = _put(without, old._replace(slot=slot), jnp.sum(old.column))
+    return back._replace(n_accepted=without.n_accepted + accepted)
 
 
-def _put(pool: _Pool, one: _Feature) -> _Pool:
-    """Write a feature into its slot; a slot beyond the end is not written."""
+def _put(pool: _Pool, one: _Feature, count: Array) -> _Pool:
+    """Write a feature into its slot, but for its columns; a slot beyond the end is not written."""
     directions, lengths = pool.components
     slot = one.slot
     cosines = pool.cosines
@@ -323,9 +372,7 @@ def _put(pool: _Pool, one: _Feature) -> _Pool:
             lengths.at[slot].set(one.length, mode="drop"),
         ),
         cosines=cosines,
-        used=pool.used.at[:, slot].set(one.column, mode="drop"),
-        counts=pool.counts.at[slot].set(jnp.sum(one.column), mode="drop"),
-        products=pool.products.at[:, slot].set(one.product, mode="drop"),
+        counts=pool.counts.at[slot].set(count, mode="drop"),
     )
 
 
@@ -340,7 +387,7 @@ def _log_ratio(
 ) -> Scalar:
     """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
     rate = sticks.log_total_rate(hyper.buffet, level) + sticks.log_tilt(hyper.buffet, new.weight)
-    n_rows = without.used.shape[0]
+    n_rows = without.born_used.shape[0]
     bound = level_bound(without.weights, without.counts > 0, n_rows)
     bounds = jnp.log(bound) - jnp.log(jnp.minimum(bound, new.weight))
     chain = _change_of_chain(without, new, hyper) if design.ordered else 0.0

@@ -31,11 +31,14 @@ from wideangle.estimators.lfm_vectors import Moved, Steps, move_vectors
 from wideangle.models.assignments import Noise, draw_noise, sweep_columns
 from wideangle.models.device_rows import DenseRows, SparseRows, summarise_on_device
 from wideangle.models.latent_features import (
+    Elsewhere,
     Features,
     FeatureStats,
     counts_of,
     log_lik,
     residual_energy,
+    set_aside,
+    taken_up,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Components, Key, Scalar
@@ -89,7 +92,12 @@ def split(key: Key) -> Keys:
 
 def begin(keys: Keys, features: Features, design: Design) -> Begun:
     """Weights, slice level, inactive features, and all randomness of the assignments."""
-    features, state, lengths = redraw_atoms(keys.atoms, features, design)
+    used = features.assignments
+    if isinstance(used, Elsewhere):
+        features, state, lengths = redraw_atoms(keys.atoms, features, design)
+    else:  # features change places several times, the columns of the large array once
+        features, state, lengths = redraw_atoms(keys.atoms, set_aside(features), design)
+        features = taken_up(features, used)
     vectors = features.components.vectors
     n_new = design.n_births
     n_rows = features.assignments.shape[0]
@@ -108,10 +116,10 @@ def finish_assignments(
     keys: Keys, begun: Begun, seen: Seen, design: Design
 ) -> tuple[Features, Array]:
     """Births and deaths; then inactive features that are not part of the state are dropped."""
-    features, n_moved = birth_moves(
+    features, columns, n_moved = birth_moves(
         keys.births, begun.features, begun.newborns, seen, begun.slice.level, design
     )
-    return without_unused(features, design), n_moved
+    return taken_up(without_unused(features, design), columns), n_moved
 
 
 def without_unused(features: Features, design: Design) -> Features:

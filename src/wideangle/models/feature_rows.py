@@ -85,7 +85,11 @@ class FeatureRows:
         return float(self.row_energy().sum())
 
     def row_energy(self) -> np.ndarray:
-        """Squared length of each row, shape (N,), in float64."""
+        """Squared length of each row, shape (N,), in float64; not to be written to."""
+        return self._row_energy
+
+    @cached_property
+    def _row_energy(self) -> np.ndarray:
         energy = np.zeros(self.n_rows)
         if self.is_sparse:
             offset = np.zeros(self.dim) if self._offset is None else self._offset.astype(float)

@@ -49,7 +49,8 @@ class ImputedRows(FeatureRows):
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""
         self._entries()[self._at] = values
-        self.__dict__.pop("energy", None)  # cached of the values before
+        for cached in ("energy", "_row_energy"):  # of the values before
+            self.__dict__.pop(cached, None)
 
     def fill_with_means(self) -> None:
         """A first guess: the mean of what is there of each column."""

@@ -37,7 +37,7 @@ class Hyper(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=["counts", "stored"], meta_fields=["n_rows"])
 @dataclass(frozen=True)
 class Elsewhere:
-    """Assignments that are kept elsewhere, on disk: what the rest of a sweep needs of them."""
+    """Assignments that are kept elsewhere, on disk or by the caller: what a sweep needs of them."""
 
     counts: Array
     """(K,) rows that use each feature."""
@@ -120,6 +120,20 @@ def counts_of(features: Features) -> Array:
     if isinstance(features.assignments, Elsewhere):
         return features.assignments.counts
     return jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
+
+
+def set_aside(features: Features) -> Features:
+    """Without the assignments themselves: columns change places in a list of numbers."""
+    index = jnp.arange(features.room)
+    aside = Elsewhere(counts_of(features), index, features.assignments.shape[0])
+    return features._replace(assignments=aside)
+
+
+def taken_up(features: Features, used: Array) -> Features:
+    """With the assignments again that :func:`set_aside` left out, columns in their new places."""
+    assert isinstance(features.assignments, Elsewhere)
+    stored = features.assignments.stored
+    return features._replace(assignments=jnp.where(stored >= 0, used[:, stored], 0))
 
 
 def smallest_active(weights: Array, active: Array) -> Scalar:
