@@ -29,7 +29,7 @@ def begin(design, seed=0):
 
 
 @pytest.mark.usefixtures("compile_quickly")
-def test_the_device_makes_the_sweeps_of_the_host():
+def test_the_device_makes_the_sweeps_of_the_host(monkeypatch):
     """The same keys and the same moves: the same chain, up to rounding."""
     design = Design(n_relocations=2, n_null_moves=1, n_single_moves=1)
     plan = Plan(2, 6, 3)
@@ -39,11 +39,32 @@ def test_the_device_makes_the_sweeps_of_the_host():
     lfm_chain.run_chain(here, rows, design, plan)
     assert there.n_done == here.n_done == plan.n_sweeps
     assert len(there.kept) == len(here.kept) == 3
+    monkeypatch.setattr(lfm_chain, "MANY_ENTRIES", 0)  # arrays as narrow as those of large data
+    narrow, _ = begin(design)
+    lfm_chain.run_chain(narrow, rows, design, plan)
+    assert narrow.trace == here.trace
     np.testing.assert_allclose(there.trace["n_active"], here.trace["n_active"])
     np.testing.assert_allclose(there.trace["log_lik"], here.trace["log_lik"], rtol=1e-6)
     for left, right in zip(there.kept, here.kept, strict=True):
         np.testing.assert_array_equal(left.assignments, right.assignments)
         np.testing.assert_allclose(left.vectors, right.vectors, atol=1e-6)
+
+
+def test_columns_are_taken_from_where_they_are():
+    used = np.random.default_rng(0).integers(0, 2, (7, 6)).astype(np.uint8)
+    used[:, 4:] = 0
+    np.testing.assert_array_equal(lfm_chain.counts_in(used, 4), used.sum(axis=0))
+    found = np.zeros((7, 5), np.uint8)
+    lfm_chain.take_columns(used, np.array([2, -1, 0]), found)
+    none = np.zeros(7)
+    np.testing.assert_array_equal(found.T, [used[:, 2], none, used[:, 0], none, none])
+
+
+def test_large_data_get_narrow_arrays():
+    assert lfm_chain.width_for(19, 96, 1000) == 96
+    assert lfm_chain.width_for(19, 96, 100_000) == 32
+    assert lfm_chain.width_for(0, 96, 100_000) == 16
+    assert lfm_chain.width_for(95, 90, 100_000) == 90
 
 
 def test_chunks_end_where_a_state_is_kept():

@@ -1,12 +1,14 @@
 """The search for a first state: what it finds, what it costs, and where it must find nothing."""
 
 import math
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+from wideangle import LatentFeatureModel
 from wideangle.estimators import lfm_anneal, lfm_hop, lfm_launch, lfm_noise, lfm_start
 from wideangle.estimators.lfm_launch import Problem, penalty
 from wideangle.estimators.lfm_start import find_features
@@ -383,3 +385,15 @@ def test_thirty_features_of_thirty(noise, ones):
         if n_found(truth, start) < 30 or n_substantial(start, data, 0.001) > 31:
             wrong.append(seed)
     assert not wrong
+
+
+def test_one_row_that_is_its_own_mean_has_noise():
+    """Centred it is zeros but for rounding, and no noise at all would be divided by."""
+    row = sparse.csr_array([[6.33352623e34, -2.20350988e21, 5.20289743e32]])
+    model = LatentFeatureModel(
+        prior="vmf", centre=True, hops=0, n_warmup=1, n_draws=1, n_chains=1, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(row)
+    assert model.noise_scale_ > 0

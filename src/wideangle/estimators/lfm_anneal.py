@@ -193,8 +193,13 @@ def objective(problem: Problem, fit: Fit, assignments: np.ndarray, noise_varianc
 def residual_variance(rows: FeatureRows, fit: Fit) -> float:
     """Noise variance that the fit leaves, with D numbers paid for each feature."""
     freedom = rows.dim * max(rows.n_rows - len(fit.features), 1)
+    return max(fit.residual / freedom, least_noise(rows))
+
+
+def least_noise(rows: FeatureRows) -> float:
+    """Smallest noise variance that is believed; rows that are nothing but zeros have one too."""
     smallest = SMALLEST_NOISE * rows.energy / (rows.n_rows * rows.dim)
-    return max(fit.residual / freedom, smallest)
+    return smallest if smallest > np.finfo(np.float32).tiny else SMALLEST_NOISE
 
 
 def _fit_and_prune(

@@ -47,7 +47,7 @@ class Seen(NamedTuple):
     """What the moves need of the rows."""
 
     products: Array
-    """(N, K) inner products with the features."""
+    """(N, L) inner products with the first L features; there are none behind."""
     new_products: Array
     """(N, n) with the vectors of null births."""
     seeds: Array
@@ -82,7 +82,7 @@ class _Rows(NamedTuple):
     """What is known of the rows before the first move."""
 
     used: Array
-    """(N, K) assignments as floats."""
+    """(N, L) assignments of these features as floats."""
     n_live: Array
     """Number of features then: later slots are newborns'."""
     seen: Seen
@@ -113,7 +113,10 @@ def birth_moves(
     number of moves accepted.
     """
     hyper = features.hyper
-    used = jnp.asarray(features.assignments, seen.products.dtype)
+    assignments = features.assignments
+    assert not isinstance(assignments, Elsewhere)
+    width = seen.products.shape[1]
+    used = jnp.asarray(assignments[:, :width], seen.products.dtype)
     rows = _Rows(used, features.n_live, seen)
     directions = features.components.directions
     nobody = jnp.zeros((len(used), design.n_births), used.dtype)
@@ -121,7 +124,7 @@ def birth_moves(
         features.weights,
         features.components,
         directions @ directions.T if design.ordered else jnp.zeros((0, 0), directions.dtype),
-        jnp.sum(used, axis=0),
+        jnp.zeros_like(features.weights).at[:width].set(jnp.sum(used, axis=0)),
         nobody,
         nobody,
         features.n_live,
@@ -148,7 +151,7 @@ def birth_moves(
     pool = lax.fori_loop(0, design.n_births, move, pool)
     index = jnp.arange(features.room)
     born = index - features.n_live
-    stored = jnp.where(born < 0, index, features.room + born)
+    stored = jnp.where(born < 0, index, width + born)
     counts = pool.counts.astype(jnp.int32)
     features = features._replace(
         weights=pool.weights,
@@ -156,7 +159,8 @@ def birth_moves(
         assignments=Elsewhere(counts, stored, len(used)),
     )
     order = jnp.argsort(-pool.weights, stable=True)
-    columns = jnp.concatenate([used, pool.born_used], axis=1).astype(jnp.uint8)
+    born_used = pool.born_used.astype(jnp.uint8)
+    columns = jnp.concatenate([assignments[:, :width], born_used], axis=1)
     return reorder(features, order, jnp.sum(pool.weights > 0)), columns, pool.n_accepted
 
 
@@ -209,7 +213,7 @@ def _gain(
     """Log-likelihood that each row gains from a feature that is not in the pool."""
     overlap = pool.components.magnitudes * cosines * length
     of_newborns = lax.dynamic_slice_in_dim(overlap, rows.n_live, pool.born_used.shape[1])
-    explained = rows.used @ overlap + pool.born_used @ of_newborns
+    explained = rows.used @ overlap[: rows.used.shape[1]] + pool.born_used @ of_newborns
     return (product - explained - 0.5 * length**2) / hyper.noise
 
 
@@ -307,7 +311,8 @@ def _of_row(pool: _Pool, rows: _Rows, row: Array) -> tuple[Array, Array]:
     """Assignments of one row and its products with the features, (K,) each, the dead without."""
 
     def joined(before: Array, born: Array) -> Array:
-        whole = lax.dynamic_update_slice_in_dim(before[row], born[row], rows.n_live, 0)
+        whole = jnp.zeros_like(pool.weights).at[: before.shape[1]].set(before[row])
+        whole = lax.dynamic_update_slice_in_dim(whole, born[row], rows.n_live, 0)
         return jnp.where(pool.weights > 0, whole, 0.0)
 
     return joined(rows.used, pool.born_used), joined(rows.seen.products, pool.born_products)

@@ -20,13 +20,21 @@ from wideangle.infer import adapt
 from wideangle.models.assignment_rows import sweep_rows
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.imputed_rows import ImputedRows
-from wideangle.models.latent_features import Features, FeatureStats, Hyper, with_room
+from wideangle.models.latent_features import (
+    Elsewhere,
+    Features,
+    FeatureStats,
+    Hyper,
+    with_room,
+)
 from wideangle.types import Array, Components, Key
 
 TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
 ROOMS = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 """Sizes of the arrays: few, because each is a compilation."""
+STEP, MANY_ENTRIES = 16, 500_000
+"""Width of large arrays goes by steps; what is large."""
 
 
 class RoomError(RuntimeError):
@@ -121,6 +129,16 @@ def begin_chain(
     return Chain(key_chain, with_room(features, room_for(n_live)), tuning)
 
 
+def width_for(n_live: int, room: int, n_rows: int) -> int:
+    """Columns of arrays with a row for each row of the data: no wider than needed when large.
+
+    Each width is a compilation.
+    """
+    if n_rows * room < MANY_ENTRIES:
+        return room
+    return min(room, -(-max(n_live, 1) // STEP) * STEP)
+
+
 def run_chain(
     chain: Chain,
     rows: FeatureRows,
@@ -193,12 +211,13 @@ def record_numbers(chain: Chain, account: lfm_sweep.Account, hyper: Hyper, n_ent
 def freeze(features: Features) -> State:
     """The state as it is kept."""
     n_live = int(features.n_live)
-    used = np.asarray(features.assignments)[:, :n_live]
+    directions, lengths = (np.asarray(part)[:n_live] for part in features.components)
+    used = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
     return State(
         np.asarray(features.weights)[:n_live],
-        np.asarray(features.components.vectors)[:n_live],
+        lengths[:, None] * directions,
         np.packbits(used, axis=1),
-        jax.tree.map(np.asarray, features.hyper),
+        jax.device_get(features.hyper),
     )
 
 
@@ -223,37 +242,70 @@ def _sweep(
     The random numbers of a feature do not depend on the size of the arrays, so this is the sweep
     that larger arrays would have given at once.
     """
-    features = chain.features
+    used = np.asarray(chain.features.assignments)
+    counts = counts_in(used, int(chain.features.n_live))
+    aside = Elsewhere(counts, np.arange(used.shape[1], dtype=np.int32), len(used))
+    features = chain.features._replace(assignments=aside)
     while True:
         keys, begun = begin_sweep(chain.key, index, features, design)
         if not bool(begun.slice.overflow):
             break
         features = with_room(features, room_for(features.room))
-    begun, seen = _assign(begun, rows, design)
-    features, n_moved = _finish_assignments(keys, begun, seen, design)
+    begun, seen = _assign(begun, used, rows, design)
+    features, columns, n_moved = _finish_assignments(keys, begun, seen, design)
+    used = np.asarray(columns)
+    features = features._replace(assignments=_columns(features, used, features.room))
     stats = summarise_on_host(features, rows)
     return finish_sweep(keys, features, stats, design, steps, n_moved)
 
 
+def _columns(features: Features, used: np.ndarray, width: int) -> np.ndarray:
+    """Assignments that were set aside, from the array that has them, (N, width)."""
+    assert isinstance(features.assignments, Elsewhere)
+    found = np.zeros((len(used), width), np.uint8)
+    take_columns(used, np.asarray(features.assignments.stored)[: int(features.n_live)], found)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def take_columns(used, stored, found):
+    """Columns with the given numbers, in their order; -1 is a column of zeros."""
+    for n in range(len(used)):
+        for k in range(len(stored)):
+            if stored[k] >= 0:
+                found[n, k] = used[n, stored[k]]
+
+
+@numba.njit(cache=True, nogil=True)
+def counts_in(used, n_live):
+    """Sums of the columns, of which those from ``n_live`` on are zero."""
+    counts = np.zeros(used.shape[1], np.int32)
+    for n in range(len(used)):
+        for k in range(n_live):
+            counts[k] += used[n, k]
+    return counts
+
+
 def _assign(
-    begun: lfm_sweep.Begun, rows: FeatureRows, design: Design
+    begun: lfm_sweep.Begun, used: np.ndarray, rows: FeatureRows, design: Design
 ) -> tuple[lfm_sweep.Begun, Seen]:
     """Products of the rows with the features and newborns in one pass, and new assignments."""
     features = begun.features
-    n_live, room = int(features.n_live), features.room
+    n_live = int(features.n_live)
+    width = width_for(n_live, features.room, rows.n_rows)
     vectors = np.asarray(begun.vectors)[:n_live]
     newborns = np.asarray(begun.newborns.vectors)[: design.n_null_moves]
     found = rows.products(np.concatenate([vectors, newborns]))
     assignments = sweep_rows(
         begun.noise,
-        np.asarray(features.assignments),
+        _columns(features, used, width),
         found[:, :n_live],
         np.asarray(begun.inner),
         np.asarray(features.weights),
         n_live,
         float(features.hyper.noise),
     )
-    products = np.zeros((rows.n_rows, room), vectors.dtype)
+    products = np.zeros((rows.n_rows, width), vectors.dtype)
     products[:, :n_live] = found[:, :n_live]
     new = found[:, n_live:].astype(vectors.dtype)
     seen = Seen(
@@ -309,7 +361,7 @@ def begin_sweep(
 @partial(jax.jit, static_argnames="design")
 def _finish_assignments(
     keys: lfm_sweep.Keys, begun: lfm_sweep.Begun, seen: Seen, design: Design
-) -> tuple[Features, Array]:
+) -> tuple[Features, Array, Array]:
     return lfm_sweep.finish_assignments(keys, begun, seen, design)
 
 

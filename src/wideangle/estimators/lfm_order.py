@@ -124,18 +124,21 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
     cosines = directions @ directions.T
     counts, n_rows = counts_of(features), features.assignments.shape[0]
     active = counts > 0
-    key_weights, key = jax.random.split(key)
-    # Room first: the draws of a feature must not depend on how much room there is.
-    n_offers = 1 + design.n_relocations
-    repeated = jnp.broadcast_to(counts[:, None], (features.room, n_offers))
-    all_drawn = sticks.draw_active(key_weights, features.hyper.buffet, repeated, n_rows)
+    key_all, key_picks, key_singles, key = jax.random.split(key, 4)
+    index = jnp.arange(features.room)
+    all_drawn = sticks.draw_active(key_all, features.hyper.buffet, counts, n_rows)
+    # Who is offered what is decided beforehand: a weight takes two Gamma draws, which are dear.
+    n_active = jnp.maximum(jnp.sum(active), 1)
+    picks = jax.random.randint(key_picks, (design.n_relocations,), 0, n_active)
+    places = jnp.argsort(~active, stable=True)[picks]
+    singles = sticks.draw_active(key_singles, features.hyper.buffet, counts[places], n_rows)
 
     def offer(i: Array, now: _Ordering) -> _Ordering:
-        key_pick, key_accept = jax.random.split(jax.random.fold_in(key, i))
-        pick = jax.random.randint(key_pick, (), 0, jnp.maximum(jnp.sum(active), 1))
-        single = active & (jnp.cumsum(active) - 1 == pick)
-        chosen = jnp.where(i == 0, active, single)
-        weights = jnp.where(chosen, all_drawn[:, i].astype(now.weights.dtype), now.weights)
+        key_accept = jax.random.fold_in(key, i)
+        first = i == 0
+        chosen = active & (first | (index == places[i - 1]))
+        drawn = jnp.where(first, all_drawn, singles[i - 1]).astype(now.weights.dtype)
+        weights = jnp.where(chosen, drawn, now.weights)
         pull = pull_in_order(cosines, weights)
         bound = level_bound(weights, active, n_rows)
         log_ratio = features.hyper.concentration * (pull - now.pull)
@@ -144,6 +147,6 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
         return choose(accepted, _Ordering(weights, pull), now)
 
     start = _Ordering(features.weights, pull_in_order(cosines, features.weights))
-    end = lax.fori_loop(0, n_offers, offer, start)
+    end = lax.fori_loop(0, 1 + design.n_relocations, offer, start)
     order = jnp.argsort(-end.weights, stable=True)
     return reorder(features._replace(weights=end.weights), order, features.n_live)

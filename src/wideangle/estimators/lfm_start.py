@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from wideangle.estimators.lfm_anneal import (
-    SMALLEST_NOISE,
     Effort,
     Found,
     Schedule,
     anneal,
     empty,
+    least_noise,
 )
 from wideangle.estimators.lfm_hop import WORTH, hop
 from wideangle.estimators.lfm_launch import Problem
@@ -210,7 +210,7 @@ def _tighten(
 
 def _first_noises(reading: Reading, rows: FeatureRows) -> list[float]:
     """Noise variances to begin with: few columns cannot tell signal from noise, so try several."""
-    smallest = SMALLEST_NOISE * rows.energy / (rows.n_rows * rows.dim)
+    smallest = least_noise(rows)
     guess = max(reading.noise_variance, smallest)
     shrink = 10.0 ** -np.arange(3 if min(rows.n_rows, rows.dim) < FEW_COLUMNS else 1)
     return [max(guess * factor, smallest) for factor in shrink]

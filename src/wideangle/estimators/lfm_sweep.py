@@ -114,12 +114,15 @@ def begin(keys: Keys, features: Features, design: Design) -> Begun:
 
 def finish_assignments(
     keys: Keys, begun: Begun, seen: Seen, design: Design
-) -> tuple[Features, Array]:
-    """Births and deaths; then inactive features that are not part of the state are dropped."""
+) -> tuple[Features, Array, Array]:
+    """Births and deaths; then inactive features that are not part of the state are dropped.
+
+    Assignments are set aside; the columns to take them up from, and the number of moves accepted.
+    """
     features, columns, n_moved = birth_moves(
         keys.births, begun.features, begun.newborns, seen, begun.slice.level, design
     )
-    return taken_up(without_unused(features, design), columns), n_moved
+    return without_unused(features, design), columns, n_moved
 
 
 def without_unused(features: Features, design: Design) -> Features:
@@ -202,7 +205,8 @@ def sweep_on_device(
     )
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
     seen = Seen(products, new_products, begun.seeds, rows.take(begun.seeds), rows.energy())
-    moved_features, n_moved = finish_assignments(keys, begun, seen, design)
+    moved_features, columns, n_moved = finish_assignments(keys, begun, seen, design)
+    moved_features = taken_up(moved_features, columns)
     stats = summarise_on_device(moved_features.assignments, rows)
     end, account = finish(keys, moved_features, stats, design, steps, n_moved)
     return end, account, begun.slice.overflow
