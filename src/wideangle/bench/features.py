@@ -6,11 +6,15 @@ features, and assignments with features or rows. That floor is timed in turns wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from wideangle import datasets
 from wideangle.bench import feature_quality
@@ -50,7 +54,7 @@ NEWS, SMALL_NEWS = Size(18_846, 5000, 300), Size(600, 200, 20)
 def measure(settings: Settings) -> list[Case]:
     """Sweeps, quality."""
     return [
-        dense_sweep(settings),
+        *dense_sweep(settings),
         *sparse_sweep(settings),
         *feature_quality.measure(settings),
     ]
@@ -109,22 +113,31 @@ class Sweeper:
         return products, used.astype(vectors.dtype) @ vectors
 
 
-def dense_sweep(settings: Settings) -> Case:
-    """A sweep on dense rows against its two products."""
+def dense_sweep(settings: Settings) -> list[Case]:
+    """A sweep on dense rows against its two products, which have all cores, then one as well."""
     size = SMALL if settings.quick else DENSE
     sweeper = dense_sweeper(settings.seed, size).ready()
-    seconds = in_turns(
-        {PRODUCTS: lambda _: sweeper.floor(), OURS: lambda _: sweeper.sweep()},
-        settings.repeats,
-        calls=5,
-    )
+    kinds = {"": nullcontext, ", one thread": partial(threadpool_limits, 1, "blas")}
+    return [_against_products(settings, size, sweeper, *kind) for kind in kinds.items()]
+
+
+def _against_products(
+    settings: Settings, size: Size, sweeper: Sweeper, kind: str, threads: Callable[[], Any]
+) -> Case:
+    with threads():
+        seconds = in_turns(
+            {PRODUCTS: lambda _: sweeper.floor(), OURS: lambda _: sweeper.sweep()},
+            settings.repeats,
+            calls=5,
+        )
     return Case(
-        f"sweep, dense rows, {_label(size)}",
+        f"sweep, dense rows, {_label(size)}{kind}",
         "s",
         {OURS: seconds[OURS], PRODUCTS: seconds[PRODUCTS]},
         targets={} if settings.quick else {PRODUCTS: 1.0 / TIMES_FLOOR},
         note="Sweeps: every assignment, birth, feature and hyperparameter once, mutual-angular "
-        "prior, one thread for the assignments; the products are X W' and Z W (sparse: Z'X).",
+        "prior, one thread for the assignments; the products are X W' and Z W (sparse: Z'X), by "
+        "BLAS with all cores or (*one thread*) as in chains that run beside each other.",
     )
 
 
