@@ -110,12 +110,12 @@ def test_ranks_see_a_walk_without_its_correction(monkeypatch):
     monkeypatch.setattr(proposals, "_log_mass", lambda x: 0.0 * x)
     found = experts.calibrate(experts.Case("vmf", "metropolis"), n_sets=512, seed=0)
     assert surprise(found) > -np.log10(RARE)
-    assert "length" in found.worst or "shortest" in found.worst
+    assert any(word in found.worst for word in ("length", "shortest", "log prior"))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("single_precision")
 def test_ranks_see_the_smallest_weight_taken_as_a_constant(monkeypatch):
     monkeypatch.setattr(assignments, "_coupled", lambda logit, free, *rest: free)
-    found = features.calibrate(cases.CASES["features/gaussian/ibp"], n_sets=160, seed=0)
+    found = features.calibrate(cases.CASES["features/gaussian/ibp"], n_sets=1280, seed=0)
     assert surprise(found) > -np.log10(RARE)
