@@ -107,7 +107,19 @@ a right checksum. *Right*: every prediction is finite, probabilities add up to 1
 a file, no warning but the library's own. *Refused*: an error in words from a check, not from deep
 inside NumPy or JAX.
 
-{table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}"""
+{table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}{found_by(records)}"""
+
+
+def found_by(records: dict[str, dict[str, Any]]) -> str:
+    """Defects that the inputs of a record brought to light, as they were when it was written."""
+    lines = [
+        f"* seed {record['seed']}, {NAMES[name.split('.')[0]]}: `{defect}`\n"
+        for name, record in records.items()
+        for defect in record["defects"]
+    ]
+    return "\nDefects that these runs found (the record is of the code before):\n\n" * bool(
+        lines
+    ) + "".join(lines)
 
 
 def same_draws(record: dict[str, Any]) -> str:
