@@ -9,6 +9,7 @@ from wideangle.datasets.block_images import block_images
 from wideangle.estimators import lfm_chain, lfm_device
 from wideangle.estimators.lfm_chain import Plan
 from wideangle.estimators.lfm_design import Design
+from wideangle.models import host_columns
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.latent_features import Hyper, with_room
 from wideangle.priors.stick_breaking import Buffet
@@ -39,7 +40,7 @@ def test_the_device_makes_the_sweeps_of_the_host(monkeypatch):
     lfm_chain.run_chain(here, rows, design, plan)
     assert there.n_done == here.n_done == plan.n_sweeps
     assert len(there.kept) == len(here.kept) == 3
-    monkeypatch.setattr(lfm_chain, "MANY_ENTRIES", 0)  # arrays as narrow as those of large data
+    monkeypatch.setattr(host_columns, "MANY_ENTRIES", 0)  # arrays as narrow as those of large data
     narrow, _ = begin(design)
     lfm_chain.run_chain(narrow, rows, design, plan)
     assert narrow.trace == here.trace
@@ -53,18 +54,18 @@ def test_the_device_makes_the_sweeps_of_the_host(monkeypatch):
 def test_columns_are_taken_from_where_they_are():
     used = np.random.default_rng(0).integers(0, 2, (7, 6)).astype(np.uint8)
     used[:, 4:] = 0
-    np.testing.assert_array_equal(lfm_chain.counts_in(used, 4), used.sum(axis=0))
+    np.testing.assert_array_equal(host_columns.counts_in(used, 4), used.sum(axis=0))
     found = np.zeros((7, 5), np.uint8)
-    lfm_chain.take_columns(used, np.array([2, -1, 0]), found)
+    host_columns.take_columns(used, np.array([2, -1, 0]), found)
     none = np.zeros(7)
     np.testing.assert_array_equal(found.T, [used[:, 2], none, used[:, 0], none, none])
 
 
 def test_large_data_get_narrow_arrays():
-    assert lfm_chain.width_for(19, 96, 1000) == 96
-    assert lfm_chain.width_for(19, 96, 100_000) == 32
-    assert lfm_chain.width_for(0, 96, 100_000) == 16
-    assert lfm_chain.width_for(95, 90, 100_000) == 90
+    assert host_columns.width_for(19, 96, 1000) == 96
+    assert host_columns.width_for(19, 96, 100_000) == 32
+    assert host_columns.width_for(0, 96, 100_000) == 16
+    assert host_columns.width_for(95, 90, 100_000) == 90
 
 
 def test_chunks_end_where_a_state_is_kept():

@@ -8,12 +8,13 @@ from scipy.stats import norm
 
 from estimators.feature_fits import GAPS, fitted
 from wideangle.estimators import lfm_posterior
-from wideangle.estimators.lfm_chain import State, gram_of
+from wideangle.estimators.lfm_chain import State
 from wideangle.estimators.lfm_components import removal_cost
 from wideangle.estimators.lfm_posterior import Gathered, disagreements, some_draws, to_arviz
 from wideangle.estimators.lfm_prepare import Units, make_rows
 from wideangle.estimators.lfm_store import as_hyper
 from wideangle.models.held_out_rows import FeatureDraw
+from wideangle.models.host_columns import gram_of
 
 RNG = np.random.default_rng(0)
 NOISE = 0.3

@@ -8,6 +8,7 @@ from wideangle.estimators.lfm_chain import begin_chain, steps_of
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_prepare import Units
 from wideangle.estimators.lfm_stream import Stream, StreamedChain, without_births
+from wideangle.models import host_columns
 from wideangle.models.assignment_rows import sweep_rows
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.latent_features import Hyper
@@ -46,7 +47,7 @@ def sweep_in_memory(chain, rows, design, index, steps):
     )  # fmt: skip
     features = features._replace(assignments=jnp.asarray(used))
     features = lfm_stream.without_unused(features, design)
-    stats = lfm_chain.summarise_on_host(features, rows)
+    stats = host_columns.summarise(features, rows)
     zero = jnp.zeros((), jnp.int32)
     chain.features, account = lfm_chain.finish_sweep(keys, features, stats, design, steps, zero)
     return account

@@ -26,81 +26,31 @@ feature. Only features of one row may die.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_order import pull_in_order
-from wideangle.infer.kernel import accept
+from wideangle.estimators.lfm_pool import (
+    Before,
+    Feature,
+    Pool,
+    Seen,
+    born,
+    cosines_with,
+    dies,
+    gather,
+    of_row,
+    release,
+    take_out,
+)
 from wideangle.models.assignments import decide
-from wideangle.models.latent_features import Elsewhere, Features, Hyper, level_bound, reorder
+from wideangle.models.latent_features import Features, Hyper, level_bound
 from wideangle.priors import stick_breaking as sticks
 from wideangle.sphere import vmf
 from wideangle.sphere.bessel import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
-
-
-class Seen(NamedTuple):
-    """What the moves need of the rows."""
-
-    products: Array
-    """(N, L) inner products with the first L features; there are none behind."""
-    new_products: Array
-    """(N, n) with the vectors of null births."""
-    seeds: Array
-    """(m,) numbers of the rows of single births."""
-    seed_rows: Array
-    """(m, D) these rows."""
-    energy: Array
-    """(N,) squared lengths of all rows."""
-
-
-class _Pool(NamedTuple):
-    """Features while some of them come and go: newborns are put behind, the dead leave a gap.
-
-    In order of weight again only at the end. The columns of the features that were there before
-    stay outside (:class:`_Rows`), so that a move touches no large array; those of the dead remain,
-    and count for nothing because weight and length are zero.
-    """
-
-    weights: Array
-    components: Components
-    cosines: Array
-    """(K, K) between directions; empty where they do not matter."""
-    counts: Array
-    born_used: Array
-    """(N, n) assignments of newborns as floats."""
-    born_products: Array
-    n_slots: Array
-    n_accepted: Array
-
-
-class _Rows(NamedTuple):
-    """What is known of the rows before the first move."""
-
-    used: Array
-    """(N, L) assignments of these features as floats."""
-    n_live: Array
-    """Number of features then: later slots are newborns'."""
-    seen: Seen
-
-
-class _Feature(NamedTuple):
-    """One feature, its slot and what goes with it."""
-
-    slot: Array
-    weight: Scalar
-    direction: Array
-    length: Scalar
-    cosines: Array
-    """(K,) with the directions of the pool, its own slot 1."""
-    column: Array
-    """(N,) rows that use it."""
-    product: Array
-    """(N,)"""
 
 
 def birth_moves(
@@ -113,25 +63,9 @@ def birth_moves(
     number of moves accepted.
     """
     hyper = features.hyper
-    assignments = features.assignments
-    assert not isinstance(assignments, Elsewhere)
-    width = seen.products.shape[1]
-    used = jnp.asarray(assignments[:, :width], seen.products.dtype)
-    rows = _Rows(used, features.n_live, seen)
-    directions = features.components.directions
-    nobody = jnp.zeros((len(used), design.n_births), used.dtype)
-    pool = _Pool(
-        features.weights,
-        features.components,
-        directions @ directions.T if design.ordered else jnp.zeros((0, 0), directions.dtype),
-        jnp.zeros_like(features.weights).at[:width].set(jnp.sum(used, axis=0)),
-        nobody,
-        nobody,
-        features.n_live,
-        jnp.zeros((), jnp.int32),
-    )
+    pool, rows = gather(features, seen, design)
 
-    def move(turn: Array, pool: _Pool) -> _Pool:
+    def move(turn: Array, pool: Pool) -> Pool:
         key_kind, key_move = jax.random.split(jax.random.fold_in(key, turn))
         newborn = jax.tree.map(lambda leaf: leaf[turn], newborns)
         null = turn < design.n_null_moves
@@ -149,19 +83,8 @@ def birth_moves(
         )
 
     pool = lax.fori_loop(0, design.n_births, move, pool)
-    index = jnp.arange(features.room)
-    born = index - features.n_live
-    stored = jnp.where(born < 0, index, width + born)
-    counts = pool.counts.astype(jnp.int32)
-    features = features._replace(
-        weights=pool.weights,
-        components=pool.components,
-        assignments=Elsewhere(counts, stored, len(used)),
-    )
-    order = jnp.argsort(-pool.weights, stable=True)
-    born_used = pool.born_used.astype(jnp.uint8)
-    columns = jnp.concatenate([assignments[:, :width], born_used], axis=1)
-    return reorder(features, order, jnp.sum(pool.weights > 0)), columns, pool.n_accepted
+    features, columns = release(pool, rows, features)
+    return features, columns, pool.n_accepted
 
 
 # ---------------------------------------------------------------- features that explain nothing
@@ -169,38 +92,38 @@ def birth_moves(
 
 def _null_birth(
     key: Key,
-    pool: _Pool,
+    pool: Pool,
     newborn: Components,
-    rows: _Rows,
+    rows: Before,
     turn: Array,
     level: Scalar,
     hyper: Hyper,
     design: Design,
-) -> _Pool:
+) -> Pool:
     key_weight, key_rows, key_accept = jax.random.split(key, 3)
     weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
     product = rows.seen.new_products[:, turn]
-    cosines = _cosines(pool, newborn.directions, pool.n_slots)
+    cosines = cosines_with(pool, newborn.directions, pool.n_slots)
     gain = _gain(pool, rows, newborn.magnitudes, cosines, product, hyper)
     logit = jnp.log(weight) - jnp.log1p(-weight) + gain
     column = decide(logit, jax.random.uniform(key_rows, gain.shape, gain.dtype)).astype(gain.dtype)
-    new = _Feature(pool.n_slots, weight, *newborn, cosines, column, product)
+    new = Feature(pool.n_slots, weight, *newborn, cosines, column, product)
     n_victims = jnp.sum(pool.counts > 0) + 1
     log_ratio = _log_ratio(pool, new, _null_fit(weight, gain), n_victims, level, hyper, design)
     log_ratio = jnp.where(jnp.any(column > 0), log_ratio, -jnp.inf)
-    return _born(key_accept, pool, new, rows, log_ratio)
+    return born(key_accept, pool, new, rows, log_ratio)
 
 
 def _null_death(
-    key: Key, pool: _Pool, rows: _Rows, level: Scalar, hyper: Hyper, design: Design
-) -> _Pool:
+    key: Key, pool: Pool, rows: Before, level: Scalar, hyper: Hyper, design: Design
+) -> Pool:
     key_pick, key_accept = jax.random.split(key)
     active = pool.counts > 0
-    old, without = _take_out(key_pick, pool, rows, active)
+    old, without = take_out(key_pick, pool, rows, active)
     gain = _gain(without, rows, old.length, old.cosines, old.product, hyper)
     fit = _null_fit(old.weight, gain)
     log_ratio = -_log_ratio(without, old, fit, jnp.sum(active), level, hyper, design)
-    return _dies(key_accept, without, old, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
+    return dies(key_accept, without, old, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
 
 
 def _null_fit(weight: Scalar, gain: Array) -> Scalar:
@@ -208,7 +131,7 @@ def _null_fit(weight: Scalar, gain: Array) -> Scalar:
 
 
 def _gain(
-    pool: _Pool, rows: _Rows, length: Scalar, cosines: Array, product: Array, hyper: Hyper
+    pool: Pool, rows: Before, length: Scalar, cosines: Array, product: Array, hyper: Hyper
 ) -> Array:
     """Log-likelihood that each row gains from a feature that is not in the pool."""
     overlap = pool.components.magnitudes * cosines * length
@@ -222,27 +145,27 @@ def _gain(
 
 def _single_birth(
     key: Key,
-    pool: _Pool,
+    pool: Pool,
     newborn: Components,
-    rows: _Rows,
+    rows: Before,
     turn: Array,
     level: Scalar,
     hyper: Hyper,
     design: Design,
-) -> _Pool:
+) -> Pool:
     key_weight, key_vector, key_accept = jax.random.split(key, 3)
     weight = sticks.inside(sticks.draw_weight(key_weight, hyper.buffet, level))
     seen, place = rows.seen, turn - design.n_null_moves
     row, x = seen.seeds[place], seen.seed_rows[place]
-    used, _ = _of_row(pool, rows, row)
+    used, _ = of_row(pool, rows, row)
     rest = x - (used * pool.components.magnitudes) @ pool.components.directions
     vector = _given_row(key_vector, rest, newborn, hyper, design)
     here = jnp.arange(len(seen.energy)) == row
-    new = _Feature(
+    new = Feature(
         pool.n_slots,
         weight,
         *vector,
-        _cosines(pool, vector.directions, pool.n_slots),
+        cosines_with(pool, vector.directions, pool.n_slots),
         here.astype(x.dtype),
         jnp.where(here, (x @ vector.directions) * vector.magnitudes, 0.0),
     )
@@ -251,7 +174,7 @@ def _single_birth(
     )
     n_victims = jnp.sum(pool.counts == 1) + 1
     log_ratio = _log_ratio(pool, new, fit, n_victims, level, hyper, design)
-    return _born(key_accept, pool, new, rows, log_ratio)
+    return born(key_accept, pool, new, rows, log_ratio)
 
 
 def _given_row(
@@ -285,105 +208,27 @@ def _single_fit(
 
 
 def _single_death(
-    key: Key, pool: _Pool, rows: _Rows, level: Scalar, hyper: Hyper, design: Design
-) -> _Pool:
+    key: Key, pool: Pool, rows: Before, level: Scalar, hyper: Hyper, design: Design
+) -> Pool:
     key_pick, key_accept = jax.random.split(key)
     single = pool.counts == 1
-    old, without = _take_out(key_pick, pool, rows, single)
+    old, without = take_out(key_pick, pool, rows, single)
     row, energy = jnp.argmax(old.column), rows.seen.energy
-    used, products = _of_row(without, rows, row)
+    used, products = of_row(without, rows, row)
     mean = (used * without.components.magnitudes) @ without.components.directions
     # |x - mean|^2 without x: the products with its own features are known of every row.
     square = energy[row] - 2 * used @ products + mean @ mean
     fit = _single_fit(old.weight, old.length, square, len(energy), mean.size, hyper, design)
     log_ratio = -_log_ratio(without, old, fit, jnp.sum(single), level, hyper, design)
-    return _dies(key_accept, without, old, jnp.where(jnp.any(single), log_ratio, -jnp.inf))
+    return dies(key_accept, without, old, jnp.where(jnp.any(single), log_ratio, -jnp.inf))
 
 
 # ---------------------------------------------------------------- shared
 
 
-def _cosines(pool: _Pool, direction: Array, slot: Array) -> Array:
-    return (pool.components.directions @ direction).at[slot].set(1.0, mode="drop")
-
-
-def _of_row(pool: _Pool, rows: _Rows, row: Array) -> tuple[Array, Array]:
-    """Assignments of one row and its products with the features, (K,) each, the dead without."""
-
-    def joined(before: Array, born: Array) -> Array:
-        whole = jnp.zeros_like(pool.weights).at[: before.shape[1]].set(before[row])
-        whole = lax.dynamic_update_slice_in_dim(whole, born[row], rows.n_live, 0)
-        return jnp.where(pool.weights > 0, whole, 0.0)
-
-    return joined(rows.used, pool.born_used), joined(rows.seen.products, pool.born_products)
-
-
-def _take_out(key: Key, pool: _Pool, rows: _Rows, candidates: Array) -> tuple[_Feature, _Pool]:
-    """A random candidate, and the pool without it."""
-    pick = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(candidates), 1))
-    k = jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == pick))
-    directions, lengths = pool.components
-    newborn = jnp.maximum(k - rows.n_live, 0)
-
-    def column(before: Array, born: Array) -> Array:
-        return jnp.where(k < rows.n_live, before[:, k], born[:, newborn])
-
-    old = _Feature(
-        k,
-        pool.weights[k],
-        directions[k],
-        lengths[k],
-        directions @ directions[k],
-        column(rows.used, pool.born_used),
-        column(rows.seen.products, pool.born_products),
-    )
-    nothing = jax.tree.map(jnp.zeros_like, old)._replace(slot=k)
-    return old, _put(pool, nothing, jnp.zeros_like(pool.counts[0]))
-
-
-def _born(key: Key, pool: _Pool, new: _Feature, rows: _Rows, log_ratio: Scalar) -> _Pool:
-    # That there is a slot was made sure of when the atoms were drawn.
-    room = pool.weights.shape[0]
-    accepted, _ = accept(key, jnp.where(new.slot < room, log_ratio, -jnp.inf))
-    slot = jnp.where(accepted, new.slot, room)  # beyond the end: not written
-    place = slot - rows.n_live
-    return _put(pool, new._replace(slot=slot), jnp.sum(new.column))._replace(
-        born_used=pool.born_used.at[:, place].set(new.column, mode="drop"),
-        born_products=pool.born_products.at[:, place].set(new.product, mode="drop"),
-        n_slots=pool.n_slots + accepted,
-        n_accepted=pool.n_accepted + accepted,
-    )
-
-
-def _dies(key: Key, without: _Pool, old: _Feature, log_ratio: Scalar) -> _Pool:
-    accepted, _ = accept(key, log_ratio)
-    slot = jnp.where(accepted, without.weights.shape[0], old.slot)
-    back = _put(without, old._replace(slot=slot), jnp.sum(old.column))
-    return back._replace(n_accepted=without.n_accepted + accepted)
-
-
-def _put(pool: _Pool, one: _Feature, count: Array) -> _Pool:
-    """Write a feature into its slot, but for its columns; a slot beyond the end is not written."""
-    directions, lengths = pool.components
-    slot = one.slot
-    cosines = pool.cosines
-    if cosines.size:
-        cosines = cosines.at[slot].set(one.cosines, mode="drop")
-        cosines = cosines.at[:, slot].set(one.cosines, mode="drop")
-    return pool._replace(
-        weights=pool.weights.at[slot].set(one.weight, mode="drop"),
-        components=Components(
-            directions.at[slot].set(one.direction, mode="drop"),
-            lengths.at[slot].set(one.length, mode="drop"),
-        ),
-        cosines=cosines,
-        counts=pool.counts.at[slot].set(count, mode="drop"),
-    )
-
-
 def _log_ratio(
-    without: _Pool,
-    new: _Feature,
+    without: Pool,
+    new: Feature,
     fit: Scalar,
     n_victims: Array,
     level: Scalar,
@@ -399,7 +244,7 @@ def _log_ratio(
     return rate + fit + chain - jnp.log(1.0 * n_victims) + bounds
 
 
-def _change_of_chain(without: _Pool, new: _Feature, hyper: Hyper) -> Scalar:
+def _change_of_chain(without: Pool, new: Feature, hyper: Hyper) -> Scalar:
     """What one more direction adds to the log density of all, against uniform directions."""
     slot = new.slot
     cosines = without.cosines.at[slot].set(new.cosines, mode="drop")

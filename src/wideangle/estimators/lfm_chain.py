@@ -9,19 +9,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 
 from wideangle.estimators import lfm_sweep
-from wideangle.estimators.lfm_births import Seen
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_pool import Seen
 from wideangle.estimators.lfm_vectors import Steps
 from wideangle.infer import adapt
+from wideangle.models import host_columns
 from wideangle.models.assignment_rows import sweep_rows
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.imputed_rows import ImputedRows
 from wideangle.models.latent_features import (
-    Elsewhere,
     Features,
     FeatureStats,
     Hyper,
@@ -33,8 +32,6 @@ TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
 ROOMS = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 """Sizes of the arrays: few, because each is a compilation."""
-STEP, MANY_ENTRIES = 16, 500_000
-"""Width of large arrays goes by steps; what is large."""
 
 
 class RoomError(RuntimeError):
@@ -127,16 +124,6 @@ def begin_chain(
     )
     tuning = {name: adapt.start(0.1) for name in TARGETS}
     return Chain(key_chain, with_room(features, room_for(n_live)), tuning)
-
-
-def width_for(n_live: int, room: int, n_rows: int) -> int:
-    """Columns of arrays with a row for each row of the data: no wider than needed when large.
-
-    Each width is a compilation.
-    """
-    if n_rows * room < MANY_ENTRIES:
-        return room
-    return min(room, -(-max(n_live, 1) // STEP) * STEP)
 
 
 def run_chain(
@@ -243,9 +230,7 @@ def _sweep(
     that larger arrays would have given at once.
     """
     used = np.asarray(chain.features.assignments)
-    counts = counts_in(used, int(chain.features.n_live))
-    aside = Elsewhere(counts, np.arange(used.shape[1], dtype=np.int32), len(used))
-    features = chain.features._replace(assignments=aside)
+    features = host_columns.set_aside(chain.features)
     while True:
         keys, begun = begin_sweep(chain.key, index, features, design)
         if not bool(begun.slice.overflow):
@@ -253,52 +238,24 @@ def _sweep(
         features = with_room(features, room_for(features.room))
     begun, seen = _assign(begun, used, rows, design)
     features, columns, n_moved = _finish_assignments(keys, begun, seen, design)
-    used = np.asarray(columns)
-    features = features._replace(assignments=_columns(features, used, features.room))
-    stats = summarise_on_host(features, rows)
+    features = host_columns.taken_up(features, np.asarray(columns), features.room)
+    stats = host_columns.summarise(features, rows)
     return finish_sweep(keys, features, stats, design, steps, n_moved)
-
-
-def _columns(features: Features, used: np.ndarray, width: int) -> np.ndarray:
-    """Assignments that were set aside, from the array that has them, (N, width)."""
-    assert isinstance(features.assignments, Elsewhere)
-    found = np.zeros((len(used), width), np.uint8)
-    take_columns(used, np.asarray(features.assignments.stored)[: int(features.n_live)], found)
-    return found
-
-
-@numba.njit(cache=True, nogil=True)
-def take_columns(used, stored, found):
-    """Columns with the given numbers, in their order; -1 is a column of zeros."""
-    for n in range(len(used)):
-        for k in range(len(stored)):
-            if stored[k] >= 0:
-                found[n, k] = used[n, stored[k]]
-
-
-@numba.njit(cache=True, nogil=True)
-def counts_in(used, n_live):
-    """Sums of the columns, of which those from ``n_live`` on are zero."""
-    counts = np.zeros(used.shape[1], np.int32)
-    for n in range(len(used)):
-        for k in range(n_live):
-            counts[k] += used[n, k]
-    return counts
 
 
 def _assign(
     begun: lfm_sweep.Begun, used: np.ndarray, rows: FeatureRows, design: Design
 ) -> tuple[lfm_sweep.Begun, Seen]:
     """Products of the rows with the features and newborns in one pass, and new assignments."""
-    features = begun.features
-    n_live = int(features.n_live)
-    width = width_for(n_live, features.room, rows.n_rows)
+    n_live = int(begun.features.n_live)
+    width = host_columns.width_for(n_live, begun.features.room, rows.n_rows)
+    features = host_columns.taken_up(begun.features, used, width)
     vectors = np.asarray(begun.vectors)[:n_live]
     newborns = np.asarray(begun.newborns.vectors)[: design.n_null_moves]
     found = rows.products(np.concatenate([vectors, newborns]))
     assignments = sweep_rows(
         begun.noise,
-        _columns(features, used, width),
+        features.assignments,
         found[:, :n_live],
         np.asarray(begun.inner),
         np.asarray(features.weights),
@@ -316,37 +273,6 @@ def _assign(
         rows.row_energy().astype(vectors.dtype),
     )
     return begun._replace(features=features._replace(assignments=assignments)), seen
-
-
-def summarise_on_host(features: Features, rows: FeatureRows) -> FeatureStats:
-    """Statistics of rows on the host, padded to the size of the arrays."""
-    n_live, room = int(features.n_live), features.room
-    dtype = features.weights.dtype
-    used = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
-    gram = np.zeros((room, room), dtype)
-    cross = np.zeros((room, rows.dim), dtype)
-    gram[:n_live, :n_live] = gram_of(used)
-    cross[:n_live] = rows.cross(used)
-    return FeatureStats(
-        gram, cross, np.asarray(rows.energy, dtype), np.asarray(rows.n_rows * rows.dim, dtype)
-    )
-
-
-@numba.njit(cache=True, nogil=True)
-def gram_of(used):
-    """Z'Z from the few features of each row."""
-    n_rows, width = used.shape
-    total = np.zeros((width, width), np.int64)
-    active = np.empty(width, np.int64)
-    for n in range(n_rows):
-        count = 0
-        for k in range(width):
-            active[count] = k
-            count += used[n, k]
-        for i in range(count):
-            for j in range(count):
-                total[active[i], active[j]] += 1
-    return total
 
 
 @partial(jax.jit, static_argnames="design")

@@ -132,12 +132,13 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
     picks = jax.random.randint(key_picks, (design.n_relocations,), 0, n_active)
     places = jnp.argsort(~active, stable=True)[picks]
     singles = sticks.draw_active(key_singles, features.hyper.buffet, counts[places], n_rows)
+    places, singles = jnp.pad(places, (1, 0)), jnp.pad(singles, (1, 0))  # turn 0 is that of all
 
     def offer(i: Array, now: _Ordering) -> _Ordering:
         key_accept = jax.random.fold_in(key, i)
         first = i == 0
-        chosen = active & (first | (index == places[i - 1]))
-        drawn = jnp.where(first, all_drawn, singles[i - 1]).astype(now.weights.dtype)
+        chosen = active & (first | (index == places[i]))
+        drawn = jnp.where(first, all_drawn, singles[i]).astype(now.weights.dtype)
         weights = jnp.where(chosen, drawn, now.weights)
         pull = pull_in_order(cosines, weights)
         bound = level_bound(weights, active, n_rows)

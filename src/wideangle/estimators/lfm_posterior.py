@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wideangle.estimators import lfm_components, lfm_match
-from wideangle.estimators.lfm_chain import Chain, State, gram_of
+from wideangle.estimators.lfm_chain import Chain, State
 from wideangle.estimators.lfm_fit import tolerance
 from wideangle.models.feature_rows import FeatureRows
 from wideangle.models.held_out_rows import FeatureDraw
+from wideangle.models.host_columns import gram_of
 from wideangle.models.imputed_rows import ImputedRows
 from wideangle.posterior import Draws
 

@@ -23,6 +23,7 @@ from wideangle.estimators.lfm_components import matters
 from wideangle.estimators.lfm_design import Design
 from wideangle.models.assignment_blocks import given, sweep_block, sweep_tail
 from wideangle.models.held_out_rows import FeatureDraw
+from wideangle.models.host_columns import gram_of
 from wideangle.models.latent_features import Elsewhere, Features, FeatureStats, with_room
 from wideangle.streaming.scratch import Scratch
 from wideangle.streaming.sources import RowSource, chunks
@@ -192,7 +193,7 @@ class StreamedChain:
         for first, rows in self.stream.blocks():
             used = _columns(self._used.read(first, len(rows)), stored)
             weights = used.astype(rows.dtype)
-            gram += lfm_chain.gram_of(used)
+            gram += gram_of(used)
             cross += weights.T @ rows
             energy += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
             low, high = np.searchsorted(sample, [first, first + len(rows)])

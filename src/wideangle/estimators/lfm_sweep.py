@@ -23,10 +23,11 @@ from wideangle.estimators.lfm_atoms import (
     redraw_atoms,
     without_tail,
 )
-from wideangle.estimators.lfm_births import Seen, birth_moves
+from wideangle.estimators.lfm_births import birth_moves
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_hyper import redraw_hyper
 from wideangle.estimators.lfm_order import log_chain
+from wideangle.estimators.lfm_pool import Seen
 from wideangle.estimators.lfm_vectors import Moved, Steps, move_vectors
 from wideangle.models.assignments import Noise, draw_noise, sweep_columns
 from wideangle.models.device_rows import DenseRows, SparseRows, summarise_on_device

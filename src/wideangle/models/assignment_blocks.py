@@ -74,7 +74,7 @@ def sweep_block(
     how: Given, first: int, used: np.ndarray, products: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """New assignments of a block (columns from ``last`` on as they were), and what these need."""
-    used = np.ascontiguousarray(used, np.uint8)
+    used = np.array(used, np.uint8, order="C")
     rest = np.empty((len(used), how.n_live - how.last), products.dtype)
 
     def part(start: int, stop: int) -> None:
@@ -123,7 +123,7 @@ def _write_column(
     for place, (start, here, left) in enumerate(_pairs(used, rest, *size)):
         column = np.zeros(len(here), np.uint8)
         whole = place == len(ends) - 1
-        if target is not None and (found or whole or -math.expm1(ends[place]) >= target):
+        if target is not None and (whole or -math.expm1(ends[place]) >= target):
             logit = _logit(how, k, here, left)
             begin = 0
             if not found:
