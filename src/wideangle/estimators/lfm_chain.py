@@ -90,7 +90,7 @@ def room_for(n_features: int) -> int:
     Every sweep draws inactive ones below the last, in proportion to alpha, and so to the number of
     features; too little space costs a compilation, too much costs every sweep.
     """
-    wanted = n_features + max(min(32 + 2 * n_features, 80), n_features // 6)
+    wanted = n_features + max(min(32 + n_features, 80), n_features // 6)
     for room in ROOMS:
         if room >= wanted:
             return room
