@@ -37,7 +37,7 @@ def make_chain(design, key):
 
 def sweep_in_memory(chain, rows, design, index, steps):
     """A sweep of ``lfm_chain`` without births."""
-    keys, begun = lfm_chain.begin_sweep(chain.key, index, chain.features, design)
+    begun = lfm_chain.begin_sweep(chain.key, index, chain.features, design)
     assert not bool(begun.slice.overflow)
     features, n_live = begun.features, int(begun.features.n_live)
     products = rows.products(np.asarray(begun.vectors)[:n_live])
@@ -46,10 +46,11 @@ def sweep_in_memory(chain, rows, design, index, steps):
         np.asarray(features.weights), n_live, float(features.hyper.noise),
     )  # fmt: skip
     features = features._replace(assignments=jnp.asarray(used))
-    features = lfm_stream.without_unused(features, design)
+    features = lfm_chain.without_unused(features, design)
     stats = host_columns.summarise(features, rows)
-    zero = jnp.zeros((), jnp.int32)
-    chain.features, account = lfm_chain.finish_sweep(keys, features, stats, design, steps, zero)
+    chain.features, account = lfm_chain.finish_sweep(
+        chain.key, index, features, stats, design, steps, lfm_chain.NONE
+    )
     return account
 
 

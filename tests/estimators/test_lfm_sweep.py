@@ -72,6 +72,15 @@ def test_sweeps_leave_the_power_law_model_alone(design):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("features", ["gaussian", "polar"])
+def test_many_births_and_deaths_leave_the_joint_law_alone(features):
+    """What few of them do wrong is too rare to be seen."""
+    design = Design(features, False, n_null_moves=10, n_single_moves=10)
+    verdict = geweke(design, n=6000, n_sweeps=6, seed=4)
+    assert verdict.worst < LIMIT, verdict.z
+
+
+@pytest.mark.slow
 def test_sweeps_leave_the_joint_law_of_learned_hyperparameters_alone():
     verdict = geweke(LEARNED, unknown, n=6000, room=96, seed=3)
     assert verdict.worst < LIMIT, verdict.z

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.estimators import lfm_sweep
+from wideangle.estimators import lfm_design, lfm_sweep
 from wideangle.estimators.lfm_design import Design
 from wideangle.estimators.lfm_pool import Seen
 from wideangle.estimators.lfm_vectors import Steps
@@ -28,6 +28,7 @@ from wideangle.models.latent_features import (
 )
 from wideangle.types import Array, Components, Key
 
+NONE = np.zeros((), np.int32)
 TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
 ROOMS = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -98,6 +99,19 @@ def room_for(n_features: int) -> int:
         f"the chain wants more than {n_features} features; the data may not be a sum of a few "
         "features with Gaussian noise: try a larger noise, or a smaller alpha."
     )
+
+
+def more_room(features: Features, design: Design) -> int | None:
+    """Size of the arrays for a sweep that found them too small; None if it must do without.
+
+    The level of the slice can fall so low, above all under the power law, that thousands of unused
+    features lie above it. A sweep with such a level draws new weights and leaves the assignments
+    as they are. What decides this, the level and how many features are above it, is not changed by
+    assignments or (``lfm_pool.most_slots``) by births, so their law stays what it is. Ordered
+    features follow the Indian buffet, whose levels hold few unused ones.
+    """
+    wide = features.room >= lfm_design.WIDE and 2 * int(features.n_live) < features.room
+    return None if wide and not design.ordered else room_for(features.room)
 
 
 def begin_chain(
@@ -227,20 +241,40 @@ def _sweep(
     """One sweep; where the arrays are too small it is repeated with larger ones and the same key.
 
     The random numbers of a feature do not depend on the size of the arrays, so this is the sweep
-    that larger arrays would have given at once.
+    that larger arrays would have given at once. They are as small as before afterwards if what is
+    left of the features allows it.
     """
-    used = np.asarray(chain.features.assignments)
     features = host_columns.set_aside(chain.features)
-    while True:
-        keys, begun = begin_sweep(chain.key, index, features, design)
-        if not bool(begun.slice.overflow):
-            break
-        features = with_room(features, room_for(features.room))
-    begun, seen = _assign(begun, used, rows, design)
-    features, columns, n_moved = _finish_assignments(keys, begun, seen, design)
-    features = host_columns.taken_up(features, np.asarray(columns), features.room)
+    columns, n_moved = np.asarray(chain.features.assignments), NONE
+    begun, fits = begin_with_room(chain.key, index, features, design)
+    if fits:
+        begun, seen = _assign(begun, columns, rows, design)
+        features, columns, n_moved = _finish_assignments(chain.key, index, begun, seen, design)
+    else:
+        features = without_unused(begun.features, design)
+    room = chain.features.room
+    if room < features.room and room < room_for(int(features.n_live)):
+        room = features.room
+    features = host_columns.taken_up(with_room(features, room), np.asarray(columns), room)
     stats = host_columns.summarise(features, rows)
-    return finish_sweep(keys, features, stats, design, steps, n_moved)
+    return finish_sweep(chain.key, index, features, stats, design, steps, n_moved)
+
+
+def begin_with_room(
+    key: Key, index: int, features: Features, design: Design
+) -> tuple[lfm_sweep.Begun, bool]:
+    """The part of a sweep before the rows, in arrays large enough, or that these may not be."""
+    while True:
+        begun = begin_sweep(key, index, features, design)
+        if not bool(begun.slice.overflow):
+            return begun, True
+        room = more_room(features, design)
+        if room is None:
+            return begun, False
+        features = with_room(features, room)
+
+
+without_unused = jax.jit(lfm_sweep.without_unused, static_argnums=1)
 
 
 def _assign(
@@ -276,24 +310,22 @@ def _assign(
 
 
 @partial(jax.jit, static_argnames="design")
-def begin_sweep(
-    key: Key, index: Array, features: Features, design: Design
-) -> tuple[lfm_sweep.Keys, lfm_sweep.Begun]:
+def begin_sweep(key: Key, index: Array, features: Features, design: Design) -> lfm_sweep.Begun:
     """The part of sweep ``index`` before the rows are touched."""
-    keys = lfm_sweep.split(jax.random.fold_in(key, index))
-    return keys, lfm_sweep.begin(keys, features, design)
+    return lfm_sweep.begin(_keys(key, index), features, design)
 
 
 @partial(jax.jit, static_argnames="design")
 def _finish_assignments(
-    keys: lfm_sweep.Keys, begun: lfm_sweep.Begun, seen: Seen, design: Design
+    key: Key, index: Array, begun: lfm_sweep.Begun, seen: Seen, design: Design
 ) -> tuple[Features, Array, Array]:
-    return lfm_sweep.finish_assignments(keys, begun, seen, design)
+    return lfm_sweep.finish_assignments(_keys(key, index), begun, seen, design)
 
 
 @partial(jax.jit, static_argnames="design")
 def finish_sweep(
-    keys: lfm_sweep.Keys,
+    key: Key,
+    index: Array,
     features: Features,
     stats: FeatureStats,
     design: Design,
@@ -301,7 +333,11 @@ def finish_sweep(
     n_moved: Array,
 ) -> tuple[Features, lfm_sweep.Account]:
     """The part after it, through the statistics of the rows."""
-    return lfm_sweep.finish(keys, features, stats, design, steps, n_moved)
+    return lfm_sweep.finish(_keys(key, index), features, stats, design, steps, n_moved)
+
+
+def _keys(key: Key, index: Array) -> lfm_sweep.Keys:
+    return lfm_sweep.split(jax.random.fold_in(key, index))
 
 
 def each(chains: Iterable[Chain], name: str) -> np.ndarray:

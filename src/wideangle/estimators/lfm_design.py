@@ -15,6 +15,8 @@ class Gamma(NamedTuple):
     rate: float
 
 
+WIDE = 1024
+"""Size from which arrays grow for features that are in use, not for unused ones."""
 UNIT = Gamma(1.0, 1.0)
 
 

@@ -15,13 +15,14 @@ from wideangle.estimators.lfm_chain import (
     Plan,
     freeze,
     learn_steps,
+    more_room,
     record_numbers,
-    room_for,
     steps_of,
 )
 from wideangle.estimators.lfm_design import Design
+from wideangle.estimators.lfm_vectors import Steps
 from wideangle.infer import adapt
-from wideangle.models.device_rows import DenseRows, SparseRows
+from wideangle.models.device_rows import DenseRows, SparseRows, summarise_on_device
 from wideangle.models.latent_features import Features, with_room
 from wideangle.types import Array, Key
 
@@ -40,7 +41,8 @@ def run_chain_on_device(
     """As ``lfm_chain.run_chain``, with the rows on the device; ``after`` is called per chunk.
 
     A chunk ends at a state that is kept. A sweep for which there is no room leaves the state as it
-    was, and those after it do nothing; it is repeated with larger arrays and the same key.
+    was, and those after it do nothing; it is repeated with larger arrays and the same key, or
+    without the assignments (``lfm_chain.more_room``).
     """
     n_entries = rows.energy().shape[0] * chain.features.components.directions.shape[1]
     while chain.n_done < plan.n_sweeps:
@@ -48,23 +50,39 @@ def run_chain_on_device(
         wanted = _chunk_length(plan, begin)
         state = chain.features, chain.tuning
         with jax.default_matmul_precision("highest"):
-            (features, tuning), accounts, done = _advance(
+            (chain.features, chain.tuning), accounts, done = _advance(
                 chain.key, begin, wanted, plan.n_warmup, state, rows, design
             )
         n_done = int(done)
-        chain.features, chain.tuning = features, tuning
-        chain.n_done = begin + n_done
-        accounts = jax.device_get(accounts)
-        for i in range(max(plan.n_warmup - begin, 0), n_done):
-            account, hyper = jax.tree.map(lambda leaf, i=i: leaf[i], accounts)
-            record_numbers(chain, account, hyper, n_entries)
+        _note(chain, n_done, accounts, plan, n_entries)
         if n_done < wanted:
-            chain.features = with_room(features, room_for(features.room))
-        elif chain.n_done > plan.n_warmup and plan.keeps(chain.n_done - 1 - plan.n_warmup):
-            chain.kept.append(freeze(features))
+            room = more_room(chain.features, design)
+            if room is not None:
+                chain.features = with_room(chain.features, room)
+            else:
+                steps = steps_of(chain.tuning, chain.n_done < plan.n_warmup)
+                with jax.default_matmul_precision("highest"):
+                    key = jax.random.fold_in(chain.key, chain.n_done)
+                    chain.features, account = without_assignments(
+                        key, chain.features, rows, design, steps
+                    )
+                account = jax.tree.map(lambda leaf: leaf[None], (account, chain.features.hyper))
+                _note(chain, 1, account, plan, n_entries)
         if after is not None and after(chain):
             break
     return chain
+
+
+def _note(chain: Chain, n_done: int, accounts: Any, plan: Plan, n_entries: int) -> None:
+    """Count sweeps, record those after warm-up, and keep the state if it is one that is kept."""
+    begin = chain.n_done
+    chain.n_done = begin + n_done
+    accounts = jax.device_get(accounts)
+    for i in range(max(plan.n_warmup - begin, 0), n_done):
+        account, hyper = jax.tree.map(lambda leaf, i=i: leaf[i], accounts)
+        record_numbers(chain, account, hyper, n_entries)
+    if n_done and chain.n_done > plan.n_warmup and plan.keeps(chain.n_done - 1 - plan.n_warmup):
+        chain.kept.append(freeze(chain.features))
 
 
 def _chunk_length(plan: Plan, begin: int) -> int:
@@ -116,6 +134,25 @@ def _advance(
     start = state, accounts, jnp.zeros((), jnp.int32), jnp.array(False)
     state, accounts, done, _ = jax.lax.while_loop(goes_on, sweep, start)
     return state, accounts, done
+
+
+@partial(jax.jit, static_argnames="design")
+def without_assignments(
+    key: Key,
+    features: Features,
+    rows: DenseRows | SparseRows,
+    design: Design,
+    steps: Steps,
+) -> tuple[Features, lfm_sweep.Account]:
+    """The sweep of a key, for which there is no room: it leaves the assignments as they are.
+
+    Weights are those that led to the low level; others would make such weights too rare.
+    """
+    keys = lfm_sweep.split(key)
+    features = lfm_sweep.without_unused(lfm_sweep.begin(keys, features, design).features, design)
+    stats = summarise_on_device(features.assignments, rows)
+    none = jnp.zeros((), jnp.int32)
+    return lfm_sweep.finish(keys, features, stats, design, steps, none)
 
 
 def sweep_once(key: Key, state: Any, rows: Any, design: Design) -> Any:

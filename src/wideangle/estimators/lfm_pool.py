@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from wideangle.estimators import lfm_design
 from wideangle.estimators.lfm_design import Design
 from wideangle.infer.kernel import accept
 from wideangle.models.latent_features import Elsewhere, Features, reorder
@@ -141,7 +142,9 @@ def take_out(key: Key, pool: Pool, rows: Before, candidates: Array) -> tuple[Fea
     newborn = jnp.maximum(k - rows.n_live, 0)
 
     def column(before: Array, born: Array) -> Array:
-        return jnp.where(k < rows.n_live, before[:, k], born[:, newborn])
+        # Where there is no candidate k may be one of the dead, whose column is still there.
+        found = jnp.where(k < rows.n_live, before[:, k], born[:, newborn])
+        return jnp.where(pool.weights[k] > 0, found, 0.0)
 
     old = Feature(
         k,
@@ -160,7 +163,8 @@ def born(key: Key, pool: Pool, new: Feature, rows: Before, log_ratio: Scalar) ->
     """The pool with ``new``, if that is accepted."""
     # That there is a slot was made sure of when the atoms were drawn.
     room = pool.weights.shape[0]
-    accepted, _ = accept(key, jnp.where(new.slot < room, log_ratio, -jnp.inf))
+    fits = (new.slot < room) & (jnp.sum(pool.weights > 0) < most_slots(pool))
+    accepted, _ = accept(key, jnp.where(fits, log_ratio, -jnp.inf))
     slot = jnp.where(accepted, new.slot, room)  # beyond the end: not written
     place = slot - rows.n_live
     return _put(pool, new._replace(slot=slot), jnp.sum(new.column))._replace(
@@ -169,6 +173,16 @@ def born(key: Key, pool: Pool, new: Feature, rows: Before, log_ratio: Scalar) ->
         n_slots=pool.n_slots + accepted,
         n_accepted=pool.n_accepted + accepted,
     )
+
+
+def most_slots(pool: Pool) -> int:
+    """Features that a pool may have; in wide arrays, as many as a sweep may begin with.
+
+    A sweep that could not be undone, because the next one would begin with too many features to
+    change any assignment, would be wrong.
+    """
+    room, n_births = pool.weights.shape[0], pool.born_used.shape[1]
+    return room - n_births if room >= lfm_design.WIDE else room
 
 
 def dies(key: Key, without: Pool, old: Feature, log_ratio: Scalar) -> Pool:

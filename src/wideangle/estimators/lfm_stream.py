@@ -24,7 +24,7 @@ from wideangle.estimators.lfm_design import Design
 from wideangle.models.assignment_blocks import given, sweep_block, sweep_tail
 from wideangle.models.held_out_rows import FeatureDraw
 from wideangle.models.host_columns import gram_of
-from wideangle.models.latent_features import Elsewhere, Features, FeatureStats, with_room
+from wideangle.models.latent_features import Elsewhere, Features, FeatureStats
 from wideangle.streaming.scratch import Scratch
 from wideangle.streaming.sources import RowSource, chunks
 
@@ -104,26 +104,22 @@ class StreamedChain:
     def sweep(self, index: int, design: Design, steps: Any) -> tuple[lfm_sweep.Account, Sums]:
         """One sweep: assignments, then features and hyperparameters."""
         chain, features = self.chain, self.chain.features
-        while True:
-            keys, begun = lfm_chain.begin_sweep(chain.key, index, features, design)
-            if not bool(begun.slice.overflow):
-                break
-            features = with_room(features, lfm_chain.room_for(features.room))
-        counts = self._assign(begun)
-        begun_features = begun.features
-        stored = _padded(np.arange(len(counts)), features.room, -1)
-        features = begun_features._replace(
-            assignments=Elsewhere(
-                jnp.asarray(_padded(counts, features.room), jnp.int32),
-                jnp.asarray(stored, jnp.int32),
-                self.stream.source.shape[0],
+        begun, fits = lfm_chain.begin_with_room(chain.key, index, features, design)
+        features = begun.features
+        if fits:
+            counts = self._assign(begun)
+            features = features._replace(
+                assignments=Elsewhere(
+                    jnp.asarray(_padded(counts, features.room), jnp.int32),
+                    jnp.asarray(_padded(np.arange(len(counts)), features.room, -1), jnp.int32),
+                    self.stream.source.shape[0],
+                )
             )
-        )
-        features = without_unused(features, design)
+        features = lfm_chain.without_unused(features, design)
         sums = self._sums(features)
         stats = _as_stats(sums, features, self.stream.source.shape)
         chain.features, account = lfm_chain.finish_sweep(
-            keys, features, stats, design, steps, jnp.zeros((), jnp.int32)
+            chain.key, index, features, stats, design, steps, lfm_chain.NONE
         )
         return account, sums
 
@@ -228,9 +224,6 @@ def _as_stats(sums: Sums, features: Features, shape: tuple[int, int]) -> Feature
     return FeatureStats(
         gram, cross, np.asarray(sums.energy, dtype), np.asarray(shape[0] * shape[1], dtype)
     )
-
-
-without_unused = jax.jit(lfm_sweep.without_unused, static_argnums=1)
 
 
 def _elsewhere(features: Features) -> Elsewhere:

@@ -55,10 +55,12 @@ class Elsewhere:
         counts = jnp.where(live, self.counts[order], 0)
         return Elsewhere(counts, jnp.where(live, self.stored[order], -1), self.n_rows)
 
-    def longer(self, extra: int) -> Elsewhere:
-        """With more columns of zeros."""
-        stored = jnp.pad(self.stored, (0, extra), constant_values=-1)
-        return Elsewhere(jnp.pad(self.counts, (0, extra)), stored, self.n_rows)
+    def resized(self, room: int) -> Elsewhere:
+        """With more columns of zeros, or fewer."""
+        extra = max(room - len(self.counts), 0)
+        counts = jnp.pad(self.counts, (0, extra))[:room]
+        stored = jnp.pad(self.stored, (0, extra), constant_values=-1)[:room]
+        return Elsewhere(counts, stored, self.n_rows)
 
 
 class Features(NamedTuple):
@@ -171,17 +173,16 @@ def reorder(features: Features, order: Array, n_live: Array) -> Features:
 
 
 def with_room(features: Features, room: int) -> Features:
-    """The same features in arrays with more room."""
-    extra = room - features.room
+    """The same features in arrays with more room, or with less where it is empty."""
 
-    def longer(array: Array, axis: int) -> Array:
+    def resized(array: Array, axis: int) -> Array:
         widths = [(0, 0)] * array.ndim
-        widths[axis] = (0, extra)
-        return jnp.pad(array, widths)
+        widths[axis] = (0, max(room - features.room, 0))
+        return jax.lax.slice_in_dim(jnp.pad(array, widths), 0, room, axis=axis)
 
     used = features.assignments
     return features._replace(
-        weights=longer(features.weights, 0),
-        components=Components(*(longer(part, 0) for part in features.components)),
-        assignments=used.longer(extra) if isinstance(used, Elsewhere) else longer(used, 1),
+        weights=resized(features.weights, 0),
+        components=Components(*(resized(part, 0) for part in features.components)),
+        assignments=used.resized(room) if isinstance(used, Elsewhere) else resized(used, 1),
     )
