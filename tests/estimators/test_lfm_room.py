@@ -115,10 +115,10 @@ def _cut_off(key, features, rows, moved, design):
 
 
 def worst_change(monkeypatch, fallback, design=POWER_LAW):
-    """Of sweeps that may begin with at most 14 features."""
+    """Of sweeps that may begin with at most 12 features."""
     monkeypatch.setattr(lfm_design, "WIDE", 0)
     monkeypatch.setattr(calibration, "sweep", _or_else(fallback))
-    room = 14 + design.n_births
+    room = 12 + design.n_births
     verdict = geweke(design, pitman_yor, n=6000, n_sweeps=6, room=room, seed=4)
     assert verdict.n_overflow > 600
     return measured("max |z|", verdict.worst, LIMIT)
