@@ -102,8 +102,8 @@ def classifier_claims(records: Sequence[Record]) -> list[Claim]:
             "Variational inference is faster than sampling, also than sampling with a DPP",
             "Table 5",
             tuple(_faster(cells)),
-            "Ratio of seconds of one fit, less one. Which device each ran on is in Table 5; most fits "
-            "shared it with others, so small ratios say little.",
+            "Ratio of seconds of one fit, less one. Which device each ran on is in Table 5; most "
+            "fits shared it with others, so small ratios say little.",
         ),
     ]
 
