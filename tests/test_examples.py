@@ -25,7 +25,14 @@ N_LINES = {
 }
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+QUICK = "latent_features.py"
+SCRIPTS = [
+    pytest.param(path, id=path.name, marks=() if path.name == QUICK else pytest.mark.slow)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_example_runs(script, tmp_path):
     pytest.importorskip("matplotlib")
     options, starts = SHORT[script.name]

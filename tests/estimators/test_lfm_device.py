@@ -29,6 +29,7 @@ def begin(design, seed=0):
     return chain, FeatureRows(data.X)
 
 
+@pytest.mark.slow  # of features without an order, in little time: test_lfm_room.py
 @pytest.mark.usefixtures("compile_quickly")
 def test_the_device_makes_the_sweeps_of_the_host(monkeypatch):
     """The same keys and the same moves: the same chain, up to rounding."""

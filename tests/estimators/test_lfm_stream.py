@@ -54,7 +54,8 @@ def sweep_in_memory(chain, rows, design, index, steps):
     return account
 
 
-@pytest.mark.parametrize("ordered", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow  # the assignments alone, in little time: tests/models/test_assignment_blocks.py
+@pytest.mark.parametrize("ordered", [True, False])
 def test_sweeps_in_blocks_are_the_sweeps_of_rows_in_memory(ordered, key, tmp_path, monkeypatch):
     monkeypatch.setattr(lfm_stream, "BLOCK_ROWS", 32)
     design = without_births(Design(ordered=ordered, learned=frozenset({"mass", "noise", "rate"})))
