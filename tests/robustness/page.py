@@ -124,13 +124,15 @@ def found_by(records: dict[str, dict[str, Any]]) -> str:
 
 def same_draws(record: dict[str, Any]) -> str:
     """Threads and jobs."""
-    differ = sum(map(len, record["differ"].values()))
+    differ = [f"{one} ({where})" for where, found in record["differ"].items() for one in found]
     names = "; ".join(record["differ"])
+    first = next(iter(record["differ"]))
     return f"""
 ## Threads and jobs
 
 `python -m robustness.draws` on {record["cores"]} cores: {len(record["models"])} fits (every
-inference of both models), each in processes with {names}. Draws that differ: {differ}.
+inference of both models), each in processes with {names}. Draws that
+differ from those of {first}: {"; ".join(differ) or "none"}.
 """
 
 
