@@ -174,6 +174,8 @@ def reorder(features: Features, order: Array, n_live: Array) -> Features:
 
 def with_room(features: Features, room: int) -> Features:
     """The same features in arrays with more room, or with less where it is empty."""
+    if room == features.room:
+        return features
 
     def resized(array: Array, axis: int) -> Array:
         widths = [(0, 0)] * array.ndim
