@@ -7,6 +7,7 @@ from wideangle.diagnostics import (
     ess_bulk,
     ess_tail,
     rhat,
+    show_rhat,
     summarise,
     warn,
     warnings_for,
@@ -117,3 +118,12 @@ def test_chains_stuck_at_different_values_have_a_huge_finite_rhat():
     assert diagnostics.rhat(stuck) == diagnostics.STUCK
     stuck[0, 7] = 4.0
     assert diagnostics.RHAT_LIMIT < diagnostics.rhat(stuck) < diagnostics.STUCK
+
+
+def test_rhat_of_chains_that_stand_still_is_not_shown_as_a_number():
+    draws = np.array([[1.0] * 20, [2.0] * 20])
+    assert show_rhat(1.0149) == "1.015"
+    assert show_rhat(1.5, 1) == "1.5"
+    assert show_rhat(diagnostics.STUCK) == "over 100"
+    sentences = warnings_for(summarise({"n": draws}), 2, {})
+    assert any("worst over 100, n)" in sentence for sentence in sentences)

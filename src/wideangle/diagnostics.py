@@ -110,7 +110,7 @@ def warnings_for(summary: Summary, n_chains: int, divergences: Mapping[str, int]
     if high:
         sentences.append(
             f"R-hat is above {RHAT_LIMIT} for {high[0]} of {len(summary)} quantities (worst "
-            f"{high[2]:.3f}, {high[1]}): the chains have not mixed. Run them longer."
+            f"{show_rhat(high[2])}, {high[1]}): the chains have not mixed. Run them longer."
         )
     for column, meaning in (("ess_bulk", "means"), ("ess_tail", "quantiles")):
         low = _worst(summary, column, np.less, ESS_PER_CHAIN * n_chains)
@@ -165,6 +165,11 @@ def _statistics(draws: np.ndarray) -> dict[str, np.ndarray]:
         "ess_tail": ess_tail(draws),
         "rhat": rhat(draws),
     }
+
+
+def show_rhat(value: float, digits: int = 3) -> str:
+    """R-hat in words; of chains that stand still the number itself means nothing."""
+    return f"{value:.{digits}f}" if value < 100 else "over 100"  # noqa: PLR2004
 
 
 def _worst(summary: Summary, column: str, compare: Any, limit: float) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.diagnostics import Summary
+from wideangle.diagnostics import Summary, show_rhat
 
 
 def facts(model: Any) -> list[tuple[str, str]]:
@@ -40,7 +40,7 @@ def of_chains(table: Summary) -> list[tuple[str, str]]:
     rhat, ess = (table[name][np.isfinite(table[name])] for name in ("rhat", "ess_bulk"))
     unknown = "unknown: too few draws, or all alike"
     return [
-        ("worst R-hat", f"{rhat.max():.3f}" if rhat.size else unknown),
+        ("worst R-hat", show_rhat(rhat.max()) if rhat.size else unknown),
         ("smallest bulk ESS", f"{ess.min():.0f}" if ess.size else unknown),
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from wideangle.datasets import MANIFEST
+from wideangle.diagnostics import show_rhat
 from wideangle.paper import printed
 from wideangle.paper.compare import by_key, mean_of
 from wideangle.paper.feature_methods import FEATURE_ROWS
@@ -68,8 +69,7 @@ def average(records: Sequence[Record], number: Number, form: str) -> str:
     text = f"{mean:{form}}" + (f" ± {error:.2g} ({len(values)})" if math.isfinite(error) else "")
     rhats = [r.diagnostics["rhat"] for r in records if r.diagnostics.get("rhat") is not None]
     worst = max(rhats, default=0.0)
-    shown = f"{worst:.1f}" if worst < 100 else "over 100"  # noqa: PLR2004
-    return text + (f" (R-hat {shown})" if worst > WORRYING else "")
+    return text + (f" (R-hat {show_rhat(worst, 1)})" if worst > WORRYING else "")
 
 
 def precision_grid(records: Sequence[Record], data: str) -> Grid:
@@ -180,4 +180,4 @@ def _detail(
 def _rhat(records: Sequence[Record]) -> str:
     values = [r.diagnostics["rhat"] for r in records if r.diagnostics.get("rhat") is not None]
     worst = max(values, default=None)
-    return "" if worst is None else f"{worst:.2f}" if worst < 100 else "over 100"  # noqa: PLR2004
+    return "" if worst is None else show_rhat(worst, 2)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wideangle.diagnostics import RHAT_LIMIT
+from wideangle.diagnostics import RHAT_LIMIT, show_rhat
 from wideangle.plots import numbers
 from wideangle.report.parts import shares_of
 from wideangle.runs.folder import Run
@@ -69,7 +69,7 @@ def cards(run: Run) -> list[Card]:
     if run.metrics.get("rhat") is not None:
         rhat = run.metrics["rhat"]
         good = "chains agree" if rhat <= RHAT_LIMIT else f"should be below {RHAT_LIMIT}"
-        shown.append(Card("Worst R-hat", f"{rhat:.3f}", good))
+        shown.append(Card("Worst R-hat", show_rhat(rhat), good))
     return shown
 
 
@@ -111,8 +111,8 @@ def cautions(run: Run) -> list[str]:
     rhat = run.metrics.get("rhat")
     if rhat is not None and rhat > RHAT_LIMIT and not any("R-hat" in one for one in sentences):
         sentences.append(
-            f"The chains have not mixed (worst R-hat {rhat:.2f}): what they have in common can be "
-            "trusted more than exact numbers. Run them longer."
+            f"The chains have not mixed (worst R-hat {show_rhat(rhat, 2)}): what they have in "
+            "common can be trusted more than exact numbers. Run them longer."
         )
     if not run.metrics.get("sample_held_out", True):
         sentences.append(
