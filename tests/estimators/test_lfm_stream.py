@@ -91,6 +91,32 @@ def test_sweeps_in_blocks_are_the_sweeps_of_rows_in_memory(ordered, key, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_a_level_too_low_leaves_the_assignments_on_disk_alone(key, tmp_path, monkeypatch):
+    design = without_births(Design("gaussian", False, learned=frozenset({"noise"})))
+    rows, _, _ = make_rows()
+    stream = Stream(
+        NpyRows(rows, block_rows=13), Units(np.zeros(DIM), 1.0), tmp_path, np.arange(N), np.float64
+    )
+    streamed = StreamedChain(make_chain(design, key), stream, "chain")
+    steps = steps_of(streamed.chain.tuning, True)
+    _, before = streamed.sweep(0, design, steps)
+    vectors = np.asarray(streamed.chain.features.components.vectors)
+    right = lfm_chain.begin_with_room
+    monkeypatch.setattr(lfm_chain, "begin_with_room", lambda *a: (right(*a)[0], False))
+    for index in (1, 2):
+        _, after = streamed.sweep(index, design, steps)
+        n_live = int(streamed.chain.features.n_live)
+        used = [np.unpackbits(one.bits, axis=1, count=n_live) for one in (before, after)]
+        columns = [sorted(map(tuple, each.T)) for each in used]  # in the order of new weights
+        assert columns[0] == columns[1]
+        np.testing.assert_array_equal(after.gram, used[1].T.astype(int) @ used[1])
+        np.testing.assert_allclose(after.cross, used[1].T @ rows, atol=1e-9)
+        assert (np.diff(np.asarray(streamed.chain.features.weights)[:n_live]) <= 0).all()
+    assert not np.allclose(vectors, streamed.chain.features.components.vectors)  # they still move
+    streamed.close()
+
+
 QUICK = {"n_chains": 2, "n_warmup": 8, "n_draws": 12, "n_kept": 6, "hops": 0, "progress": False}
 
 
