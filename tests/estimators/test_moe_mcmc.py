@@ -82,7 +82,8 @@ def changes(
     method = samplers[sampler]
     elsewhere = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
     some = Batch(rows(), jnp.arange(N) % 2, jnp.ones(N))
-    whitening = fisher_whitening(priors, elsewhere, expert, some)
+    typical = jax.tree.map(lambda leaf: leaf[None], elsewhere)
+    whitening = fisher_whitening(priors, typical, expert, some)
     steps = {name: jnp.asarray(STEPS[sampler]) for name in method.steps}
 
     def one(key):
@@ -96,7 +97,7 @@ def changes(
         if sampler == "hmc":
             state = Whitened(whitening.solve(x), whitening)
         else:
-            state = method.enter(x, task)
+            state = method.enter(x, typical, task)
         update = method.recipe(steps, task)
         state, infos = jax.lax.scan(
             lambda s, k: update(k, s), state, jax.random.split(keys[4], sweeps)

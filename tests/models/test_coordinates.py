@@ -26,7 +26,7 @@ from wideangle.models.coordinates import (
     weights_of,
 )
 from wideangle.models.experts import LogisticExperts, SoftmaxExperts
-from wideangle.models.mixture_of_experts import Batch, log_lik
+from wideangle.models.mixture_of_experts import Batch, log_lik, predict
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -169,10 +169,11 @@ def problem(name, expert=LogisticExperts(), n_rows=40, seed=0, n=K, p=P):  # noq
     return Problem(Priors(make(name, n, p), make(name, n, p * expert.n_outputs)), expert, batch)
 
 
-def whiten(task, x):
+def whiten(task, *points):
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
     # A new function each time: a compiled one would remember the limit of another test.
     return jax.jit(lambda p, x, b: fisher_whitening(p, x, task.expert, b))(
-        task.priors, x, task.batch
+        task.priors, stacked, task.batch
     )
 
 
@@ -205,8 +206,13 @@ def test_whitening_is_solved_by_its_inverse_and_has_the_right_covariance(
         assert np.linalg.eigvalsh(precision).min() > 1 - 1e-9
 
 
-def test_gate_information_couples_all_gates_as_the_hessian_says(key):
-    """With experts that say nothing the gate's precision is minus the Hessian of E log softmax."""
+def covariance_of(root):
+    return np.asarray(root @ jnp.swapaxes(root, -1, -2))
+
+
+def test_gate_information_couples_all_gates_as_the_hessian_says(key, monkeypatch):
+    """Were the choice seen, the gate's precision would be minus the Hessian of E log softmax."""
+    monkeypatch.setattr(coordinates, "SEEN", 1.0)
     task = problem("gaussian")
     x = draw_point(key, task.priors)
     whitening = whiten(task, x)
@@ -219,7 +225,44 @@ def test_gate_information_couples_all_gates_as_the_hessian_says(key):
 
     hessian = jax.hessian(expected_log_gate)(x.gate).reshape(K * P, K * P)
     covariance = np.linalg.inv(np.eye(K * P) - hessian)
-    np.testing.assert_allclose(whitening.gate @ whitening.gate.T, covariance, atol=1e-10)
+    np.testing.assert_allclose(covariance_of(whitening.gate), covariance, atol=1e-10)
+
+
+def test_what_targets_say_about_gates_is_minus_the_expected_hessian(key, monkeypatch):
+    """Of one row, over its possible targets: the identity that defines Fisher's information."""
+    monkeypatch.setattr(coordinates, "SEEN", 0.0)
+    task = problem("gaussian", SoftmaxExperts(3), n_rows=1)
+    x = draw_point(key, task.priors)
+    weights = weights_of(task.priors, x, task.expert)
+    chances = predict(task.expert, weights, task.batch.rows)[0]
+    said = expected = 0.0
+    for target, chance in enumerate(chances):
+        own = task._replace(batch=task.batch._replace(targets=jnp.array([target])))
+        said += chance * np.linalg.inv(covariance_of(whiten(own, x).gate))
+
+        def density(gate, own=own):
+            return log_lik(
+                own.expert, weights_of(own.priors, Point(gate, x.experts), own.expert), own.batch
+            )
+
+        expected -= chance * jax.hessian(density)(x.gate).reshape(K * P, K * P)
+    np.testing.assert_allclose(said - np.eye(K * P), expected, atol=1e-9)
+    assert np.abs(expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("joint", [True, False], ids=["joint", "apart"])
+def test_information_is_averaged_over_points(joint, key, monkeypatch):
+    if not joint:
+        monkeypatch.setattr(coordinates, "JOINT_LIMIT", 0)
+    task = problem("I")
+    points = [draw_point(k, task.priors) for k in jax.random.split(key, 3)]
+    alone = [
+        jax.tree.map(lambda r: np.linalg.inv(covariance_of(r)), whiten(task, x)) for x in points
+    ]
+    together = jax.tree.map(lambda r: np.linalg.inv(covariance_of(r)), whiten(task, *points))
+    for i in range(2):
+        np.testing.assert_allclose(together[i], np.mean([one[i] for one in alone], 0), rtol=1e-8)
+    assert not np.allclose(alone[0][1], alone[1][1])
 
 
 def test_one_gaussian_expert_is_whitened_by_the_laplace_covariance(key):

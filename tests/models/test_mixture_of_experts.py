@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from statistical import central_difference, relative_error
 from wideangle.models import mixture_of_experts
 from wideangle.models.experts import ExpertTerms, LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.models.mixture_of_experts import Batch, Weights, gate_proba, log_lik, predict, score
+from wideangle.models.row_blocks import over_blocks
 
 N, P, K = 17, 3, 4
 KINDS = [LogisticExperts(), SoftmaxExperts(3)]
@@ -90,7 +92,8 @@ def test_blocks_of_rows_change_nothing(expert, n_rows, monkeypatch):
     weights, batch = problem(expert)
     part = Batch(*(leaf[:n_rows] for leaf in batch))
     whole = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
-    monkeypatch.setattr(mixture_of_experts, "BLOCK_ROWS", 5)
+    fives = partial(over_blocks, block_rows=5)
+    monkeypatch.setattr(mixture_of_experts, "over_blocks", fives)
     blocks = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), blocks, whole)
     np.testing.assert_allclose(log_lik(expert, weights, part), blocks[0], rtol=1e-12)

@@ -21,7 +21,7 @@ batch = Batch(rows, jnp.arange(n_rows) % 2, jnp.ones(n_rows))
 prior = GaussianComponents(n_experts, p)
 whiten = jax.jit(lambda x: fisher_whitening(Priors(prior, prior), x, LogisticExperts(), batch))
 for _ in range(12):
-    jax.block_until_ready(whiten(Point(gate, experts)))
+    jax.block_until_ready(whiten(Point(gate[None], experts[None])))
 """
 
 

@@ -101,6 +101,7 @@ def batched(method: str, name: str, counts: tuple[int, ...], **settings: Any) ->
 
 
 CHAIN = {"n_warmup": 500, "n_draws": 1000, "n_chains": 4}
+LONG_CHAIN = {"n_warmup": 500, "n_draws": 900, "thin": 2, "n_chains": 4}
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "ceilings": ceilings,
@@ -112,7 +113,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
         experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.3, **CHAIN
     ),
     "Adult-9 sampling, very narrow prior": partial(
-        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.1, **CHAIN
+        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.1, **LONG_CHAIN
     ),
     "Adult-9 sampling, Gaussian prior": partial(experts, "BMEM-G", **CHAIN),
     "many restarts": partial(batched, "BMEM-MABN-II", "n_starts", (1, 32)),

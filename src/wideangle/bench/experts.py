@@ -26,7 +26,7 @@ from wideangle.bench.expert_problem import (
 from wideangle.bench.harness import Settings, in_turns
 from wideangle.bench.record import OURS, Case, Series
 from wideangle.estimators.methods import paper_method
-from wideangle.estimators.moe_mcmc import LEAPFROG
+from wideangle.estimators.moe_mcmc import SAMPLERS, trajectory_steps
 from wideangle.models.mixture_of_experts import Batch
 from wideangle.models.sparse_likelihood import SparseBatch
 
@@ -109,8 +109,9 @@ def steps(settings: Settings, size: Size) -> list[Case]:
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
     slopes = jnp.ones((2 * size.experts, size.rows), jnp.float32)
     # A pass has products of means and of variances; a trajectory has many gradients.
+    n_steps = int(trajectory_steps(jnp.float32(SAMPLERS["hmc"].steps["weights"])))
     turns = {
-        f"MCMC, a draw of {LEAPFROG} gradients": (works.draw_of_mcmc, LEAPFROG),
+        f"MCMC, a draw of {n_steps} gradients": (works.draw_of_mcmc, n_steps),
         "VI, a pass": (works.pass_of_vi, 2),
     }
     cases = []

@@ -66,7 +66,8 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     problem = Problem(Priors(prior, prior), experts.EXPERT, batch)
     method, key = SAMPLERS["hmc"], jax.random.key(seed)
     point = point_of(problem.priors, weights)
-    latents = jax.jit(method.enter)(point, subsample(key, problem, FISHER_ROWS))
+    typical = jax.tree.map(lambda leaf: leaf[None], point)
+    latents = jax.jit(method.enter)(point, typical, subsample(key, problem, FISHER_ROWS))
     options: dict[str, Any] = {"n_warmup": 0, "n_chains": 1, "progress": False, "chunk": 1}
     options |= {"steps": method.steps, "targets": method.targets, "collect": method.collect}
     chain = jax.tree.map(lambda leaf: leaf[None], latents)

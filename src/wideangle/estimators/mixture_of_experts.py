@@ -86,6 +86,8 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         MAP and VI: independent starts; VI averages their predictions, MAP keeps the best.
     n_warmup, n_draws : int
         MCMC: steps of a chain before its draws, and its draws.
+    thin : int
+        MCMC: steps per draw; long chains mix, but only the draws kept cost memory and prediction.
     n_chains : int
         MCMC: independent chains; two or more show disagreement.
     n_passes : int, optional
@@ -153,6 +155,7 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         "n_starts": [Interval(Integral, 1, None, closed="left"), None],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "n_draws": [Interval(Integral, 1, None, closed="left")],
+        "thin": [Interval(Integral, 1, None, closed="left")],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
         "n_passes": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -185,6 +188,7 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         n_starts: int | None = None,
         n_warmup: int = 400,
         n_draws: int = 400,
+        thin: int = 1,
         n_chains: int = 4,
         n_passes: int | None = None,
         batch_size: int = 1024,
@@ -213,6 +217,7 @@ class MixtureOfExpertsClassifier(describe.ShowsFacts, ClassifierMixin, BaseEstim
         self.n_starts = n_starts
         self.n_warmup = n_warmup
         self.n_draws = n_draws
+        self.thin = thin
         self.n_chains = n_chains
         self.n_passes = n_passes
         self.batch_size = batch_size

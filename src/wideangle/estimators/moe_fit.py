@@ -111,6 +111,7 @@ def fit_by_mcmc(key: Key, settings: Any, data: Rows, expert: ExpertLikelihood) -
         sampler=settings.sampler,
         n_warmup=settings.n_warmup,
         n_draws=settings.n_draws,
+        thin=settings.thin,
         n_chains=settings.n_chains,
         learn_prior=settings.learn_prior,
         progress=settings.progress,

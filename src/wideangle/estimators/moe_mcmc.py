@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from wideangle.estimators.moe_map import climb
 from wideangle.infer.geodesic_hmc import geodesic_hmc
@@ -50,11 +51,15 @@ from wideangle.types import Array, Components, Key, Scalar
 
 FISHER_ROWS = 4096
 """Rows the information is summed over; a random part of them stands for the rest."""
+N_TYPICAL = 8
+"""Points of a chain over which the information is averaged: at one alone it is far too small
+where rows change hands between experts."""
 TRIES = 4
 """Starts climbed for each chain: a chain that begins in a poor local mode may stay there."""
-LEAPFROG = 24
-"""Gradients per trajectory of the Hamiltonian sampler. The whitening is not that good: with 5,000
-rows and 5 experts, 8 give a third of the effective draws per second, 40 as many."""
+TRAJECTORY = 2.5
+"""Length of a trajectory of the Hamiltonian sampler. Were the whitening perfect, 1.6 would do."""
+FEWEST, MOST = 8, 64
+"""Range of its number of gradients."""
 GEODESIC_STEPS = 16
 """The same along great circles."""
 
@@ -95,8 +100,8 @@ class McmcFit:
 class Sampler(NamedTuple):
     """What one sampler needs: how to start, move, and read off the weights."""
 
-    enter: Callable[[Point, Problem], Any]
-    """Gets some of the rows only, and dense ones."""
+    enter: Callable[[Point, Point, Problem], Any]
+    """Where to begin, typical points (leading axis), and some of the rows only, dense ones."""
     recipe: Callable[[dict[str, Scalar], Problem], Update]
     collect: Callable[[Any, Problem], dict[str, Any]]
     steps: dict[str, float]
@@ -111,6 +116,7 @@ def fit_mcmc(
     n_warmup: int = 500,
     n_draws: int = 500,
     n_chains: int = 4,
+    thin: int = 1,
     learn_prior: bool = False,
     start: Point | None = None,
     progress: bool | None = None,
@@ -120,8 +126,9 @@ def fit_mcmc(
 
     The first stage goes from the mode to typical points; there the coordinates are whitened anew
     and, with ``learn_prior``, the priors' own parameters are updated (the paper's EM, one M step).
-    The second stage tunes the step for the draws. Only the second is saved to ``checkpoint``: the
-    first depends on the key alone and is done again, to the same bits.
+    The second stage tunes the step for the draws, each the last of ``thin`` steps. Only the second
+    is saved to ``checkpoint``: the first depends on the key alone and is done again, to the same
+    bits.
     """
     key_start, key_first, key_second = jax.random.split(key, 3)
     method = SAMPLERS[sampler]
@@ -140,23 +147,28 @@ def fit_mcmc(
     spread = None if mesh is None else shard(problem.batch, mesh)
     stage = partial(_stage, method, n_chains=n_chains, progress=progress, spread=spread)
     n_first = n_warmup // 2
+    typical = jax.tree.map(lambda leaf: leaf[:, None], start)
     if n_first:
-        first = stage(key_first, start, problem, n_warmup=n_first, n_draws=max(n_first // 2, 1))
+        first = stage(
+            key_first, start, typical, problem, n_warmup=n_first, n_draws=max(n_first // 2, 1)
+        )
         _stop_if(first.interrupted)
         weights = first.draws.values["weights"]
         if learn_prior:
             problem = problem._replace(priors=learn_priors(problem.priors, weights))
-        last = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), weights)
-        start = _points_of(problem.priors, last)
-    counts = {"n_warmup": n_warmup - n_first, "n_draws": n_draws}
+        typical = _points_of(problem.priors, jax.tree.map(_spread_out, weights))
+        start = jax.tree.map(lambda leaf: leaf[:, -1], typical)
+    counts = {"n_warmup": n_warmup - n_first, "n_draws": n_draws, "thin": thin}
     if checkpoint is None:
-        second = stage(key_second, start, problem, **counts)
+        second = stage(key_second, start, typical, problem, **counts)
         _stop_if(second.draws.n_draws == 0)
         return McmcFit(second.draws, problem.priors, second)
-    nothing = stage(key_second, start, problem, n_warmup=0, n_draws=0)
+    nothing = stage(key_second, start, typical, problem, n_warmup=0, n_draws=0)
     state, earlier = checkpoint.load((nothing.state, nothing.draws)) or (None, nothing.draws)
     with checkpoint:
-        second = stage(key_second, start, problem, **counts, on_chunk=checkpoint, resume=state)
+        second = stage(
+            key_second, start, typical, problem, **counts, on_chunk=checkpoint, resume=state
+        )
     if not second.interrupted:
         checkpoint.remove(may_fail=True)
     draws = earlier.followed_by(second.draws)
@@ -171,12 +183,22 @@ def _stop_if(interrupted: bool) -> None:
 
 
 def _stage(
-    method: Sampler, key: Key, start: Point, problem: Problem, *, spread: Any = None, **options: Any
+    method: Sampler,
+    key: Key,
+    start: Point,
+    typical: Point,
+    problem: Problem,
+    *,
+    spread: Any = None,
+    **options: Any,
 ) -> Run:
+    some = subsample(jax.random.key(0), problem, FISHER_ROWS)
+    with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
+        begin = jax.block_until_ready(_enter(method.enter, start, typical, some))
     return run(
         key,
         method.recipe,
-        _enter(method.enter, start, subsample(jax.random.key(0), problem, FISHER_ROWS)),
+        begin,
         steps=method.steps,
         targets=method.targets,
         collect=method.collect,
@@ -186,9 +208,15 @@ def _stage(
 
 
 @partial(jax.jit, static_argnums=0)
-def _enter(enter: Callable[[Point, Problem], Any], start: Point, problem: Problem) -> Any:
+def _enter(enter: Callable[..., Any], start: Point, typical: Point, problem: Problem) -> Any:
     # One chain at a time: the information matrices of all of them need not fit at once.
-    return jax.lax.map(lambda x: enter(x, problem), start)
+    return jax.lax.map(lambda both: enter(*both, problem), (start, typical))
+
+
+def _spread_out(draws: np.ndarray) -> Array:
+    """A few draws of each chain, the last one among them."""
+    chosen = np.linspace(0, draws.shape[1] - 1, min(N_TYPICAL, draws.shape[1])).round().astype(int)
+    return jnp.asarray(draws[:, chosen])
 
 
 def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
@@ -223,7 +251,7 @@ def learn_priors(priors: Priors, weights: Weights) -> Priors:
 
 @jax.jit
 def _points_of(priors: Priors, weights: Weights) -> Point:
-    return jax.vmap(partial(point_of, priors))(weights)
+    return jax.vmap(jax.vmap(partial(point_of, priors)))(weights)
 
 
 def point_of(priors: Priors, weights: Weights) -> Point:
@@ -232,19 +260,29 @@ def point_of(priors: Priors, weights: Weights) -> Point:
     return Point(from_vectors(priors.gate, weights.gate), from_vectors(priors.experts, experts))
 
 
+def trajectory_steps(step: Scalar) -> Array:
+    """Gradients of a trajectory of the right length.
+
+    >>> [int(trajectory_steps(step)) for step in (0.1, 1.0, 0.001)]
+    [25, 8, 64]
+    """
+    return jnp.clip(jnp.round(TRAJECTORY / step), FEWEST, MOST).astype(jnp.int32)
+
+
 def _whitened() -> Sampler:
     def position(latents: Whitened) -> Point:
         return latents.whitening.apply(latents.u)
 
-    def enter(x: Point, problem: Problem) -> Whitened:
-        whitening = fisher_whitening(problem.priors, x, problem.expert, problem.batch)
+    def enter(x: Point, typical: Point, problem: Problem) -> Whitened:
+        whitening = fisher_whitening(problem.priors, typical, problem.expert, problem.batch)
         return Whitened(whitening.solve(x), whitening)
 
     def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
         def density(latents: Whitened) -> Scalar:
             return log_joint(position(latents), problem)
 
-        kernel = geodesic_hmc(steps["weights"], LEAPFROG, sphere=False)
+        step = steps["weights"]
+        kernel = geodesic_hmc(step, trajectory_steps(step), sphere=False)
         return sweep(weights=within(kernel, "u", density))
 
     def collect(latents: Whitened, problem: Problem) -> dict[str, Any]:
@@ -279,7 +317,7 @@ def _geodesic() -> Sampler:
         gate = Components(latents.gate, jnp.exp(latents.gate_log_length))
         return gate, Components(latents.experts, jnp.exp(latents.experts_log_length))
 
-    def enter(x: Point, problem: Problem) -> Polar:
+    def enter(x: Point, typical: Point, problem: Problem) -> Polar:
         gate, experts = _components_of(x, problem)
         lengths = (jnp.log(gate.magnitudes), jnp.log(experts.magnitudes))
         return Polar(gate.directions, lengths[0], experts.directions, lengths[1])
@@ -306,7 +344,7 @@ def _metropolis() -> Sampler:
         "experts_lengths": ("experts.magnitudes", positive_walk),
     }
 
-    def enter(x: Point, problem: Problem) -> Walk:
+    def enter(x: Point, typical: Point, problem: Problem) -> Walk:
         return Walk(*_components_of(x, problem))
 
     def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:

@@ -58,7 +58,7 @@ def init(position: Any, logdensity: LogDensity) -> GeodesicState:
 
 def geodesic_hmc(
     step: Scalar | float,
-    n_steps: int = 8,
+    n_steps: int | Array = 8,
     *,
     sphere: Any = True,
     scale: Any = 1.0,
@@ -139,7 +139,7 @@ def trajectory(
     state: GeodesicState,
     velocity: Any,
     size: Scalar,
-    n_steps: int,
+    n_steps: int | Array,
     charts: list[Chart],
     logdensity: LogDensity,
 ) -> tuple[GeodesicState, Any]:

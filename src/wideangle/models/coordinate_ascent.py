@@ -37,6 +37,7 @@ from wideangle.models.mixture_bound import (
     update_shifts,
 )
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
+from wideangle.models.row_blocks import ONE_CODE
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.types import Array, Components, Key, Scalar
@@ -150,7 +151,7 @@ def coordinate_ascent(
     )
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=ONE_CODE)
 def initial_state(factors: MoeFactors, priors: tuple[Any, Any], data: Data) -> State:
     """A state at given factors, with all row variables at their best."""
 
@@ -170,7 +171,7 @@ def initial_state(factors: MoeFactors, priors: tuple[Any, Any], data: Data) -> S
     return update_responsibilities(update_expert_splits(update_shifts(state, data), data), data)
 
 
-@partial(jax.jit, static_argnames="n_experts")
+@partial(jax.jit, static_argnames="n_experts", compiler_options=ONE_CODE)
 def random_start(key: Key, data: Data, n_experts: int) -> MoeFactors:
     r"""Experts scattered around the least-squares classifier, gate vectors at random.
 

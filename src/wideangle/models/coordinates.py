@@ -20,13 +20,17 @@ from jax import lax
 from jax.scipy.special import digamma, polygamma
 
 from wideangle.models.experts import ExpertLikelihood
-from wideangle.models.mixture_of_experts import Batch, Weights, log_lik, score
+from wideangle.models.mixture_of_experts import Batch, Weights, log_lik, score, summed_out
+from wideangle.models.row_blocks import GRAM_ROWS, over_blocks
 from wideangle.models.sparse_likelihood import SparseBatch
 from wideangle.priors.components import ComponentPrior, PolarComponents
 from wideangle.types import Array, Components, Key, Scalar
 
 JOINT_LIMIT = 4096
 """Largest number of coordinates whitened together; beyond, gates are whitened one by one."""
+
+SEEN = 0.1
+"""Share of the information that seeing the choice of expert would give; see fisher_whitening."""
 
 
 class Priors(NamedTuple):
@@ -142,49 +146,80 @@ class Whitening(NamedTuple):
         return Point(_solve(self.gate, x.gate), _solve(self.experts, x.experts))
 
 
-def fisher_whitening(priors: Priors, x: Point, expert: ExpertLikelihood, batch: Batch) -> Whitening:
-    r"""Whitening from the Fisher information at x, as if the choice of expert were seen.
+def fisher_whitening(
+    priors: Priors, points: Point, expert: ExpertLikelihood, batch: Batch
+) -> Whitening:
+    r"""Whitening from the Fisher information, averaged over points (leading axis).
 
     Precision of the coordinates: :math:`J^\top F J + I`, with J the derivative of the vectors in
-    them. :math:`F_{jk} = \sum_n w_n(\delta_{jk}\pi_{nj} - \pi_{nj}\pi_{nk})x_nx_n^\top` for the
-    gate, :math:`F_k = \sum_n w_n\pi_{nk} I(s_{nk})\otimes x_nx_n^\top` for expert k.
+    them. F is mostly what the targets say, with :math:`r` the responsibilities after the target,
+
+    .. math:: F_{jk} = \sum_n w_n(r_{nj} - \pi_{nj})(r_{nk} - \pi_{nk})\,x_nx_n^\top,\qquad
+              F_k = \sum_n w_n r_{nk}^2 I(s_{nk})\otimes x_nx_n^\top
+
+    for pairs of gates and for expert k. A share of it (:data:`SEEN`) is what one would know if the
+    choice of expert were seen: :math:`\delta_{jk}\pi_{nj} - \pi_{nj}\pi_{nk}` and
+    :math:`\pi_{nk}`. That is too much where experts agree, and alone makes slow chains; but it
+    bounds the other part, which may be small at some points and large at others.
     """
-    weights = weights_of(priors, x, expert)
-    gate_scores, scores = score(weights, batch.rows)
-    gate = jax.nn.softmax(gate_scores, axis=0)
-    information = expert.information(scores) * (gate * batch.weights)[:, None, None]
-    gate_root = _gate_root(priors.gate, x.gate, gate, batch)
+
+    def add(total: Any, x: Point) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, _information(priors, x, expert, batch)), None
+
+    n_points = points.gate.shape[0]
+    first = jax.tree.map(lambda leaf: leaf[0], points)
+    rest = jax.tree.map(lambda leaf: leaf[1:], points)
+    total, _ = lax.scan(add, _information(priors, first, expert, batch), rest)
+    gate, experts = jax.tree.map(lambda leaf: leaf / n_points, total)
+    gate_root = _root(gate + jnp.eye(gate.shape[-1], dtype=gate.dtype))
     # One after the other: batched factorisations of LAPACK that run at once wait for each other's
     # threads for ever (jaxlib before 0.11; as many of them as there are cores).
-    information = jnp.where(jnp.isnan(jnp.ravel(gate_root)[0]), jnp.nan, information)
-    expert_root = _expert_root(priors.experts, x.experts, information, batch.rows)
-    return Whitening(gate_root, expert_root)
+    experts = jnp.where(jnp.isnan(jnp.ravel(gate_root)[0]), jnp.nan, experts)
+    return Whitening(gate_root, _root(experts + jnp.eye(experts.shape[-1], dtype=experts.dtype)))
 
 
-def _gate_root(prior: ComponentPrior, x: Array, gate: Array, batch: Batch) -> Array:
-    n, size = x.shape
-    jacobian = _jacobian(prior, x)
-    rows, row_weights = batch.rows, batch.weights
-    own = _dot("np,kn,nq->kpq", rows, gate * row_weights, rows)
-    if n * size <= JOINT_LIMIT:
-        # sqrt(w) pi_k J_k^T x_n: its Gram matrix is the part that couples the gates
-        seen = _dot("kpa,np->nka", jacobian, rows)
-        shared = (seen * (gate * jnp.sqrt(row_weights)).T[..., None]).reshape(len(rows), -1)
-        blocks = _dot("kpa,kpq,kqb->kab", jacobian, own, jacobian)
-        precision = -_dot("ni,nj->ij", shared, shared) + jax.scipy.linalg.block_diag(*blocks)
-        return _root(precision + jnp.eye(n * size, dtype=x.dtype))
-    spread = gate * (1.0 - gate) * row_weights
-    own = _dot("np,kn,nq->kpq", rows, spread, rows)
-    return _root(_dot("kpa,kpq,kqb->kab", jacobian, own, jacobian) + jnp.eye(size, dtype=x.dtype))
+def _information(
+    priors: Priors, x: Point, expert: ExpertLikelihood, batch: Batch
+) -> tuple[Array, Array]:
+    """Fisher information of the free coordinates at one point: gates (joint or each), experts."""
+    weights = weights_of(priors, x, expert)
+    jacobians = Point(_jacobian(priors.gate, x.gate), _jacobian(priors.experts, x.experts))
+    joint = x.gate.size <= JOINT_LIMIT
+
+    def sums(block: Batch) -> tuple[Array, Array, Array]:
+        gate_scores, scores = score(weights, block.rows)
+        gate = jax.nn.softmax(gate_scores, axis=0)
+        ones = jnp.ones_like(block.weights)
+        _, change, _ = summed_out(expert, gate_scores, scores, block._replace(weights=ones))
+        share = SEEN * gate + (1.0 - SEEN) * (gate + change) ** 2
+        information = expert.information(scores) * (share * block.weights)[:, None, None]
+        own = SEEN * gate
+        if joint:
+            coupled = (1.0 - SEEN) * _gram(jacobians.gate, change, block)
+            coupled -= SEEN * _gram(jacobians.gate, gate, block)
+        else:
+            coupled = jnp.zeros(())
+            own = own * (1.0 - gate) + (1.0 - SEEN) * change**2
+        return (
+            _dot("np,kn,nq->kpq", block.rows, own * block.weights, block.rows),
+            coupled,
+            _dot("np,kodn,nq->kopdq", block.rows, information, block.rows),
+        )
+
+    gate, coupled, experts = over_blocks(sums, batch, GRAM_ROWS)
+    gate = _dot("kpa,kpq,kqb->kab", jacobians.gate, gate, jacobians.gate)
+    if joint:
+        gate = jax.scipy.linalg.block_diag(*gate) + coupled
+    experts = experts.reshape(*jacobians.experts.shape[:2], -1)
+    return gate, _dot("kpa,kpq,kqb->kab", jacobians.experts, experts, jacobians.experts)
 
 
-def _expert_root(prior: ComponentPrior, x: Array, information: Array, rows: Array) -> Array:
-    jacobian = _jacobian(prior, x)
-    n, outputs = information.shape[:2]
-    own = _dot("np,kodn,nq->kopdq", rows, information, rows)
-    own = own.reshape(n, outputs * rows.shape[1], -1)
-    precision = _dot("kpa,kpq,kqb->kab", jacobian, own, jacobian)
-    return _root(precision + jnp.eye(x.shape[-1], dtype=x.dtype))
+def _gram(jacobian: Array, factors: Array, batch: Batch) -> Array:
+    """Sum over rows of the outer square of all factors_k J_k^T x, one long vector."""
+    seen = _dot("kpa,np->nka", jacobian, batch.rows)
+    seen = seen * (factors * jnp.sqrt(batch.weights)).T[..., None]
+    flat = seen.reshape(len(batch.rows), -1)
+    return _dot("ni,nj->ij", flat, flat)
 
 
 def _jacobian(prior: ComponentPrior, x: Array) -> Array:

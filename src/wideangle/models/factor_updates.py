@@ -25,6 +25,7 @@ from wideangle.models.factor_objective import (
     project,
     summarise,
 )
+from wideangle.models.row_blocks import GRAM_ROWS, over_blocks
 from wideangle.priors.components import GaussianComponents
 from wideangle.sphere.bessel import mean_resultant, mean_resultant_slope
 from wideangle.sphere.diversity import angular_spread
@@ -39,7 +40,11 @@ def direction_gradient(family: Family, evidence: Evidence) -> Array:
     first = (factors.expected_magnitudes * ratio)[:, None] * evidence.linear
     second = (2.0 * factors.expected_square_magnitudes * beta)[:, None] * evidence.quadratic
     weights = first - second * family.along
-    data = jnp.einsum("kn,np->kp", weights, evidence.rows, precision=lax.Precision.HIGHEST)
+
+    def product(block: tuple[Array, Array]) -> Array:
+        return jnp.einsum("nk,np->kp", *block, precision=lax.Precision.HIGHEST)
+
+    data = over_blocks(product, (weights.T, evidence.rows), GRAM_ROWS)
     return data + ratio[:, None] * prior_pull(family)[0]
 
 

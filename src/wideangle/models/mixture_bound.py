@@ -34,6 +34,7 @@ from wideangle.models.factor_updates import (
     update_regularised_directions,
 )
 from wideangle.models.mixture_of_experts import Batch
+from wideangle.models.row_blocks import ONE_CODE
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.learning import update_prior
@@ -157,7 +158,7 @@ def _learned(family: Family) -> Family:
     return family._replace(prior=jax.tree.map(keep, new, family.prior))
 
 
-@partial(jax.jit, static_argnames=("learn_prior", "regularised"))
+@partial(jax.jit, static_argnames=("learn_prior", "regularised"), compiler_options=ONE_CODE)
 def sweep(
     state: State,
     data: Data,

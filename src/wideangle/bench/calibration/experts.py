@@ -192,7 +192,8 @@ def _stage(
     case: Case, method: Sampler, targets: Array, key: Key, start: Point, **options: Any
 ) -> Any:
     def enter(x: Point, own: Array) -> Trial:
-        return Trial(method.enter(x, problem_of(case, own)), own)
+        typical = jax.tree.map(lambda leaf: leaf[None], x)
+        return Trial(method.enter(x, typical, problem_of(case, own)), own)
 
     def recipe(steps: dict[str, Scalar]) -> Callable[..., Any]:
         def update(key: Key, trial: Trial) -> tuple[Trial, Any]:
@@ -232,7 +233,8 @@ def restart(
     priors, expert = case.priors, case.expert
     elsewhere = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
     some = problem_of(case, jnp.arange(N_ROWS, dtype=jnp.int32) % 2)
-    whitening = fisher_whitening(priors, elsewhere, expert, some.batch)
+    typical = jax.tree.map(lambda leaf: leaf[None], elsewhere)
+    whitening = fisher_whitening(priors, typical, expert, some.batch)
     steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}
 
     def sweep(carry: tuple[Any, Array], key: Key) -> tuple[tuple[Any, Array], Scalar]:
@@ -253,7 +255,7 @@ def restart(
         if case.sampler == "hmc":
             state = Whitened(whitening.solve(x), whitening)
         else:
-            state = method.enter(x, problem)
+            state = method.enter(x, elsewhere, problem)  # these need no typical points
         before = quantities(weights_of(priors, x, expert), problem)
         keys = jax.random.split(key_sweeps, n_sweeps)
         (state, targets), accepted = jax.lax.scan(sweep, (state, targets), keys)
