@@ -14,7 +14,7 @@ def fit(seconds):
     return {
         "method": "BMEM-MABN-I",
         "settings": {"n_chains": 4},
-        "first": numbers,
+        "first": numbers | {"worst_rhat": 1.25},
         "again": numbers | {"worst_rhat": 1.5},
     }
 
@@ -54,7 +54,11 @@ def test_the_page_shows_what_the_record_has(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "PARTS", parts)
     device.main(tmp_path / "card.json", [])
     page = write_page(json.loads((tmp_path / "card.json").read_text("utf-8")))
-    for text in ("| 4 | 2.000 | 1.000 | 2.00 | 50 % |", "| 300 | 16.0 | 4.0 | 4.0 |", "| 1.50 |"):
+    for text in (
+        "| 4 | 2.000 | 1.000 | 2.00 | 50 % |",
+        "| 300 | 16.0 | 4.0 | 4.0 |",
+        "| 1.2500, 1.5000 |",
+    ):
         assert text in page
     assert "16 chains" in page
 

@@ -76,14 +76,15 @@ def _gradient(
 
 
 FIT_COLUMNS = (
-    "| fit | s, first | s, again | log-loss | accuracy | experts in use | worst R-hat |",
+    "| fit | s, first | s, again | log-loss | accuracy | experts in use | worst R-hat, both |",
     "|---|---:|---:|---:|---:|---:|---:|",
 )
 
 
 def _fit_line(name: str, fit: Mapping[str, Any]) -> str:
     again = fit["again"]
-    rhat = f"{again['worst_rhat']:.2f}" if "worst_rhat" in again else ""
+    both = (fit["first"], again)  # other seeds too
+    rhat = ", ".join(f"{one['worst_rhat']:.4f}" for one in both) if "worst_rhat" in again else ""
     return (
         f"| {name} | {fit['first']['seconds']:.1f} | {again['seconds']:.1f} "
         f"| {again['log_loss']:.4f} | {100 * again['accuracy']:.2f} % | {again['n_used']:.1f} "
@@ -103,9 +104,9 @@ def _fits(fits: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        "The worst R-hat is that of the number of experts in use or of the log-likelihood: above "
-        "1.01 the chains have not gone through all ways of sharing the rows between so many "
-        "experts.",
+        "The worst R-hat is over the log-likelihood, the number of experts in use, the mean angle "
+        "and probabilities of rows, of both fits, which have seeds of their own: above 1.01 the "
+        "chains have not gone through all ways of sharing the rows between so many experts.",
         "",
     ]
 

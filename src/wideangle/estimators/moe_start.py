@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from threadpoolctl import threadpool_limits
 
 from wideangle.models.collapsed import Guides
 from wideangle.models.experts import ExpertLikelihood
@@ -66,7 +67,7 @@ def ridge(data: Any, n_outputs: int) -> np.ndarray:
     if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
         return found
     model = LogisticRegression(fit_intercept=False, max_iter=100)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # the same for any threads
         # A rough fit is enough: noise is added to it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(rows[live], targets[live], sample_weight=weights[live])

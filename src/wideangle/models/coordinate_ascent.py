@@ -37,7 +37,7 @@ from wideangle.models.mixture_bound import (
     update_shifts,
 )
 from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
-from wideangle.models.row_blocks import ONE_CODE
+from wideangle.models.row_blocks import ONE_CODE, over_blocks
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.types import Array, Components, Key, Scalar
@@ -184,10 +184,13 @@ def random_start(key: Key, data: Data, n_experts: int) -> MoeFactors:
     size = jnp.sum(weights * data.squares) / total
     size = jnp.where(size > 0, size, 1.0)
 
-    def normal_equations(vector: Array) -> Array:
-        return rows.T @ (weights * (rows @ vector)) / total + 0.01 * (size / p) * vector
+    def mean_of(factors: Array) -> Array:
+        return over_blocks(lambda block: block[0] @ block[1], (weights * factors, rows)) / total
 
-    fit = cg(normal_equations, rows.T @ (weights * data.signs) / total, maxiter=10)[0]
+    def normal_equations(vector: Array) -> Array:
+        return mean_of(rows @ vector) + 0.01 * (size / p) * vector
+
+    fit = cg(normal_equations, mean_of(data.signs), maxiter=10)[0]
     key_gate, key_experts = random.split(key)
 
     def factors(key: Key, centre: Array | float) -> VmfGammaFactors:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax, random
 
+from wideangle.models.row_blocks import GRAM_ROWS, over_blocks
 from wideangle.priors.components import ComponentPrior, GaussianComponents
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.factors import VmfGammaFactors
@@ -191,7 +192,26 @@ def gaussian_constant(n: int, size: int) -> float:
     return n * (0.5 * size * (1.0 + math.log(2.0 * math.pi)) - log_area(size))
 
 
+@jax.custom_vjp
 def _project(vectors: Array, rows: Array) -> Array:
     """Inner products of K flattened sets of O vectors with rows (N, p): (K, O, N)."""
     blocks = vectors.reshape(vectors.shape[0], -1, rows.shape[-1])
     return jnp.einsum("kop,np->kon", blocks, rows, precision=lax.Precision.HIGHEST)
+
+
+def _project_forward(vectors: Array, rows: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _project(vectors, rows), (vectors, rows)
+
+
+def _project_backward(given: tuple[Array, Array], change: Array) -> tuple[Array, None]:
+    # Written out for the sake of the blocks; rows are data and need no gradient.
+    vectors, rows = given
+
+    def product(block: tuple[Array, Array]) -> Array:
+        return jnp.einsum("nko,np->kop", *block, precision=lax.Precision.HIGHEST)
+
+    gradient = over_blocks(product, (jnp.moveaxis(change, -1, 0), rows), GRAM_ROWS)
+    return gradient.reshape(vectors.shape).astype(vectors.dtype), None
+
+
+_project.defvjp(_project_forward, _project_backward)
