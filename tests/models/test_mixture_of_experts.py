@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ from statistical import central_difference, relative_error
 from wideangle.models import mixture_of_experts
 from wideangle.models.experts import ExpertTerms, LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.models.mixture_of_experts import Batch, Weights, gate_proba, log_lik, predict, score
-from wideangle.models.row_blocks import over_blocks
 
 N, P, K = 17, 3, 4
 KINDS = [LogisticExperts(), SoftmaxExperts(3)]
@@ -92,8 +90,7 @@ def test_blocks_of_rows_change_nothing(expert, n_rows, monkeypatch):
     weights, batch = problem(expert)
     part = Batch(*(leaf[:n_rows] for leaf in batch))
     whole = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
-    fives = partial(over_blocks, block_rows=5)
-    monkeypatch.setattr(mixture_of_experts, "over_blocks", fives)
+    monkeypatch.setattr(mixture_of_experts, "rows_for", lambda _: 5)
     blocks = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), blocks, whole)
     np.testing.assert_allclose(log_lik(expert, weights, part), blocks[0], rtol=1e-12)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from wideangle.models.experts import ExpertLikelihood
-from wideangle.models.row_blocks import over_blocks
+from wideangle.models.row_blocks import over_blocks, rows_for
 from wideangle.models.sharded_rows import ShardedBatch, sum_over_shards
 from wideangle.models.sparse_likelihood import SparseBatch, sparse_log_lik
 from wideangle.types import Array, Scalar
@@ -58,7 +58,8 @@ def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch) -> Sca
         return sparse_log_lik(batch, *weights, gradient=False)[0]
     if isinstance(batch, ShardedBatch):
         return sum_over_shards(lambda w, own: _log_lik(expert, w, Batch(*own)), weights, batch)
-    return over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], batch)
+    rows = rows_for(weights.gate.size + weights.experts.size)
+    return over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], batch, rows)
 
 
 def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch):
@@ -75,7 +76,8 @@ def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch
         stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
         return value, _dot("an,np->ap", stacked, block.rows)  # one product, not two thin ones
 
-    value, gradient = over_blocks(on_block, batch)
+    rows = rows_for(weights.gate.size + weights.experts.size)
+    value, gradient = over_blocks(on_block, batch, rows)
     n = weights.gate.shape[0]
     parts = Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
     # Rows may be of another precision than the weights; a gradient may not.

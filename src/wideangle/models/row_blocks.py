@@ -18,14 +18,26 @@ from wideangle.types import Array
 
 Rows = TypeVar("Rows")
 
-BLOCK_ROWS = 512
-"""Rows whose scores a CPU keeps at once; fewer make thin products, more are shared by threads."""
+BLOCK_ROWS = 1024
+"""Rows whose scores a CPU keeps at once; fewer make thin products, more leave the cache."""
+WIDE = 2**13
+"""Weights beyond which half of these rows make a product that is large enough; threads would share
+out the sums of a larger one."""
 GRAM_ROWS = 128
 """Rows of a product whose both sides are wide: so few that a CPU does not share them out."""
 
 ONE_CODE = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
 """Compiler options of programs that are not cut into blocks: the same code, and so the same
 rounding, for any number of threads. Their element-wise work then has one thread."""
+
+
+def rows_for(n_weights: int) -> int:
+    """Rows of a block of products with so many weights.
+
+    >>> rows_for(60 * 124), rows_for(120 * 300)
+    (1024, 512)
+    """
+    return BLOCK_ROWS if n_weights <= WIDE else BLOCK_ROWS // 2
 
 
 def over_blocks(function: Callable[[Rows], Any], batch: Rows, block_rows: int = BLOCK_ROWS) -> Any:
