@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -220,3 +221,16 @@ def test_one_new_piece_is_enough_for_another_kind_of_expert():
     right = jax.value_and_grad(direct)(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), left, right)
     assert predict(expert, weights, batch.rows).shape == (N, 1)
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "fast"),
+    [("gpu", "9.0", True), ("gpu", "7.5", False), ("gpu", "gfx90a", False), ("cpu", None, False)],
+)
+def test_products_of_halves_are_for_cards_that_have_them(monkeypatch, backend, capability, fast):
+    device = (
+        SimpleNamespace() if capability is None else SimpleNamespace(compute_capability=capability)
+    )
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert mixture_of_experts.has_fast_halves() is fast
