@@ -34,22 +34,11 @@ def processes(n_jobs: int) -> Iterator[Executor]:
     """Processes of this machine; whatever still runs at the end is stopped."""
     from joblib.externals.loky import ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(n_jobs, env=ALONE, initializer=_stay)
+    pool = ProcessPoolExecutor(n_jobs, env=ALONE)
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, kill_workers=True)
-
-
-def _stay() -> None:
-    """Keep a worker that has grown.
-
-    Where psutil is installed, loky ends workers that have grown by 300 MB, as compiled programs
-    make them; now and then the next one never comes and the run waits for ever.
-    """
-    from joblib.externals.loky import process_executor
-
-    process_executor._USE_PSUTIL = False
 
 
 @contextmanager
