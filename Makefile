@@ -33,12 +33,12 @@ docs: $(VENV)/.with-docs ## the documentation, as a site in build/site
 
 bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
 	$(BIN)/wideangle bench $(ARGS)
-	$(BIN)/python -m wideangle.bench.page results/bench/full.json docs/performance.md README.md
+	$(BIN)/python -m wideangle_lab.bench.page results/bench/full.json docs/performance.md README.md
 
 calibrate: $(VENV)/.with-dev ## are the samplers right? ranks, restarts and known faults, to docs/trust.md
-	$(BIN)/python -m wideangle.bench.calibration run $(ARGS)
+	$(BIN)/python -m wideangle_lab.calibration run $(ARGS)
 	$(BIN)/python tests/known_faults.py results/calibration/faults.json
-	$(BIN)/python -m wideangle.bench.calibration page
+	$(BIN)/python -m wideangle_lab.calibration page
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist

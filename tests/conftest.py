@@ -38,3 +38,11 @@ def forget_programs() -> Iterator[None]:
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.key(0)
+
+
+@pytest.fixture
+def compile_quickly() -> Iterator[None]:
+    """For programs that run for milliseconds and would take seconds to optimise."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -7,9 +7,9 @@ errors hold. The same code measures the cases of ``docs/trust.md``.
 
 from typing import NamedTuple
 
-from wideangle.bench.calibration.feature_problem import FIXED, N_ROWS, fixed_values
-from wideangle.bench.calibration.features import Case, restart
-from wideangle.estimators.lfm_design import Design
+from wideangle.latent_features.sampler.design import Design
+from wideangle_lab.calibration.feature_problem import FIXED, N_ROWS, fixed_values
+from wideangle_lab.calibration.features import Case, restart
 
 __all__ = ["FIXED", "N_ROWS", "geweke"]
 

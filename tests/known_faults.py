@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from statistical import MEASURED
-from wideangle.bench import machine
+from wideangle_lab.bench import machine
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +37,7 @@ def _priors(name: str) -> str:
 
 
 def _features(name: str) -> str:
-    return f"tests/estimators/test_lfm_sweep.py::test_a_fault_is_seen[{name}]"
+    return f"tests/latent_features/test_sweep.py::test_a_fault_is_seen[{name}]"
 
 
 def _flow(name: str) -> str:
@@ -49,11 +49,11 @@ def _slice(name: str) -> str:
 
 
 def _updates(name: str) -> str:
-    return f"tests/models/test_coordinate_ascent.py::test_wrong_updates_lower_the_bound[{name}]"
+    return f"tests/mixture_of_experts/test_paper_vi.py::test_wrong_updates_lower_the_bound[{name}]"
 
 
 def _experts(name: str) -> str:
-    return f"tests/estimators/test_moe_mcmc.py::test_a_broken_density_is_found[{name}]"
+    return f"tests/mixture_of_experts/test_sampling.py::test_a_broken_density_is_found[{name}]"
 
 
 def _truncation(name: str) -> str:
@@ -121,13 +121,13 @@ FAULTS = [
     Fault(
         PAPER,
         "expert term without (2y - 1)",
-        "tests/models/test_coordinate_ascent.py::test_the_printed_expert_term_is_not_a_bound",
+        "tests/mixture_of_experts/test_paper_vi.py::test_the_printed_expert_term_is_not_a_bound",
     ),
     Fault(PAPER, "updates of the experts without (2y - 1)", _updates("without_sign")),
     Fault(
         PAPER,
         "c_n subtracted once per row and expert",
-        "tests/models/test_bounds.py::test_a_shift_per_component_is_not_a_bound",
+        "tests/mixture_of_experts/test_bounds.py::test_a_shift_per_component_is_not_a_bound",
     ),
     Fault(PAPER, "c_n solved as if subtracted K times", _updates("shifts_per_component")),
     Fault(
@@ -138,7 +138,7 @@ FAULTS = [
     Fault(
         OURS,
         "sign of the curvature in the logistic bound",
-        "tests/models/test_bounds.py::test_the_opposite_sign_of_the_curvature_is_not_a_bound",
+        "tests/mixture_of_experts/test_bounds.py::test_the_opposite_sign_of_the_curvature_is_not_a_bound",
     ),
     Fault(OURS, "sign of the curvature in the directions", _updates("downward_curvature")),
     # samplers of directions and lengths
@@ -220,18 +220,18 @@ FAULTS = [
     Fault(
         OURS,
         "exchangeable features scanned in order of age",
-        "tests/estimators/test_lfm_sweep.py::test_a_scan_in_order_of_age_is_seen",
+        "tests/latent_features/test_sweep.py::test_a_scan_in_order_of_age_is_seen",
     ),
     # two of them again, by the ranks of this bench
     Fault(
         PAPER,
         "truncated normal walk without Phi(g/s)/Phi(g'/s), by ranks",
-        "tests/bench/calibration/test_cases.py::test_ranks_see_a_walk_without_its_correction",
+        "tests/lab/calibration/test_cases.py::test_ranks_see_a_walk_without_its_correction",
     ),
     Fault(
         PAPER,
         "mu* taken as a constant, by ranks",
-        "tests/bench/calibration/test_cases.py::"
+        "tests/lab/calibration/test_cases.py::"
         "test_ranks_see_the_smallest_weight_taken_as_a_constant",
     ),
 ]

@@ -55,11 +55,11 @@ def by_vi():
 
 def by_mcmc():
     """A short chain in double precision: rounding errors grow along a chain."""
-    from wideangle.estimators.moe_mcmc import fit_mcmc, point_of
-    from wideangle.models.coordinates import Priors, Problem
-    from wideangle.models.experts import LogisticExperts
-    from wideangle.models.mixture_of_experts import Batch, Weights, log_lik
-    from wideangle.models.sharded_rows import shard
+    from wideangle.mixture_of_experts.coordinates import Priors, Problem
+    from wideangle.mixture_of_experts.experts import LogisticExperts
+    from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
+    from wideangle.mixture_of_experts.sampling import fit_mcmc, point_of
+    from wideangle.mixture_of_experts.shards import shard
     from wideangle.priors.components import PolarComponents
     from wideangle.priors.mutual_angular import MutualAngular
 

@@ -9,20 +9,22 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "wideangle"
 
-MATHS = (
-    "types checks storage sphere priors models posterior diagnostics arviz_adapter infer datasets "
-    "streaming sharding"
+FOUNDATION = (
+    "types checks settings storage sphere priors posterior diagnostics arviz_adapter infer "
+    "streaming sharding base"
 )
+MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts"
 LAYERS = {
     "types": "",
     "checks": "",
     "sharding": "",
     # Joblib on Dask: knows no model.
     "cluster": "",
+    "settings": "",
+    "base": "types checks settings diagnostics posterior arviz_adapter",
     "storage": "types checks",
     "sphere": "types checks",
     "priors": "types checks sphere",
-    "models": "types checks sphere priors sharding",
     # Strangers to priors and models: that is what makes the samplers work for any other model.
     "diagnostics": "types checks",
     "arviz_adapter": "types checks",
@@ -31,19 +33,19 @@ LAYERS = {
     "datasets": "types checks",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
     "streaming": "types checks infer",
-    "estimators": MATHS,
+    # A family never imports a family.
+    "latent_features": FOUNDATION,
+    "mixture_of_experts": FOUNDATION,
     # A user's table and the folder a fit leaves behind; pictures; and the page made of both.
     "frames": "types checks storage",
-    "runs": f"{MATHS} estimators frames",
-    "plots": f"{MATHS} estimators",
-    "report": f"{MATHS} estimators frames runs plots",
-    "paper": f"{MATHS} estimators plots report",
-    "demo": f"{MATHS} estimators frames runs plots report",
-    "bench": f"{MATHS} estimators plots report paper demo",
-    "cli": f"{MATHS} estimators frames runs plots report paper demo bench __init__",
+    "runs": f"{MATHS} frames",
+    "plots": MATHS,
+    "report": f"{MATHS} frames runs plots",
+    "demo": f"{MATHS} frames runs plots report",
+    "cli": f"{MATHS} frames runs plots report demo __init__",
     "__main__": "cli",
     # Public names: re-exports what is below the command line.
-    "__init__": f"{MATHS} estimators",
+    "__init__": MATHS,
 }
 
 

@@ -25,7 +25,7 @@ def command(monkeypatch, capsys):
 
 @pytest.fixture
 def replace_run(monkeypatch):
-    """Put a stand-in for the ``run`` of ``wideangle.demo`` or ``wideangle.bench``."""
+    """Put a stand-in for the ``run`` of ``wideangle.demo`` or ``wideangle_lab.bench``."""
 
     def replace(module, run):
         monkeypatch.setitem(sys.modules, f"wideangle.{module}", SimpleNamespace(run=run))

@@ -20,9 +20,21 @@ from wideangle.sphere.geometry import pairwise_angles
 from wideangle.types import Components
 
 if TYPE_CHECKING:
-    from wideangle.estimators.latent_features import LatentFeatureModel
-    from wideangle.estimators.methods import paper_method
-    from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
+    from wideangle.latent_features.estimator import LatentFeatureModel
+    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.methods import paper_method
+    from wideangle.settings import (
+        DeterminantalPrior,
+        GaussianPrior,
+        IndianBuffet,
+        Maximise,
+        MutualAngularPrior,
+        PitmanYor,
+        Sampling,
+        Search,
+        Variational,
+        VonMisesFisherPrior,
+    )
 
 try:
     __version__ = version("wideangle")
@@ -30,31 +42,56 @@ except PackageNotFoundError:  # run from a source tree that was never installed
     __version__ = "0+unknown"
 
 # scikit-learn takes a second to import: only those who use an estimator pay for it.
-_ESTIMATORS = {
-    "LatentFeatureModel": "wideangle.estimators.latent_features",
-    "MixtureOfExpertsClassifier": "wideangle.estimators.mixture_of_experts",
-    "paper_method": "wideangle.estimators.methods",
+_LAZY = {
+    "LatentFeatureModel": "wideangle.latent_features.estimator",
+    "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
+    "paper_method": "wideangle.mixture_of_experts.methods",
+    **dict.fromkeys(
+        (
+            "DeterminantalPrior",
+            "GaussianPrior",
+            "IndianBuffet",
+            "Maximise",
+            "MutualAngularPrior",
+            "PitmanYor",
+            "Sampling",
+            "Search",
+            "Variational",
+            "VonMisesFisherPrior",
+        ),
+        "wideangle.settings",
+    ),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ESTIMATORS:
+    if name not in _LAZY:
         raise AttributeError(f"module 'wideangle' has no attribute {name!r}")
-    return getattr(import_module(_ESTIMATORS[name]), name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 __all__ = [
     "ComponentPrior",
     "Components",
     "DeterminantalComponents",
+    "DeterminantalPrior",
     "Diversity",
     "GaussianComponents",
+    "GaussianPrior",
+    "IndianBuffet",
     "LatentFeatureModel",
+    "Maximise",
     "MixtureOfExpertsClassifier",
     "MutualAngular",
+    "MutualAngularPrior",
+    "PitmanYor",
     "PolarComponents",
+    "Sampling",
+    "Search",
+    "Variational",
     "VmfGammaFactors",
     "VonMisesFisher",
+    "VonMisesFisherPrior",
     "__version__",
     "angular_spread",
     "diversity",

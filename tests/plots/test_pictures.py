@@ -10,7 +10,7 @@ import pytest
 import fitted
 from wideangle import plots
 from wideangle.diagnostics import rhat
-from wideangle.models.mixture_of_experts import Weights
+from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.plots import numbers, style
 
 matplotlib = pytest.importorskip("matplotlib")

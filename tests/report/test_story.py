@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wideangle.frames.encoding import Category, Encoding, Number
-from wideangle.models.mixture_of_experts import Weights
+from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.report import parts, story, tables
 
 

@@ -29,7 +29,7 @@ import jax
 import numpy as np
 
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
-from wideangle.estimators import lfm_store
+from wideangle.latent_features import store as lfm_store
 from wideangle.runs.train import versions
 from wideangle.storage import Checkpoint, StorageError, bundle, checkpoint
 

@@ -14,9 +14,9 @@ import wideangle
 from robustness.inputs import Case
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
 from wideangle.diagnostics import ConvergenceWarning
-from wideangle.estimators.latent_features import DisagreementWarning
-from wideangle.estimators.lfm_chain import RoomError
-from wideangle.estimators.mixture_of_experts import CollapseWarning
+from wideangle.latent_features.chain import RoomError
+from wideangle.latent_features.estimator import DisagreementWarning
+from wideangle.mixture_of_experts.estimator import CollapseWarning
 
 EXPECTED = (ConvergenceWarning, DisagreementWarning, CollapseWarning)
 OUR_CODE = tuple(str(Path(package.__file__).parent) for package in (wideangle, sklearn))

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, cli
 from wideangle.cluster import on_cluster
-from wideangle.paper.records import read_all
+from wideangle_lab.paper.records import read_all
 
 distributed = pytest.importorskip("distributed")
 # A killed worker is reported by Tornado and by warnings of sockets that nobody closed.

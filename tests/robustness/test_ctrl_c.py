@@ -6,7 +6,7 @@ import pytest
 from wideangle import MixtureOfExpertsClassifier
 from wideangle.frames.encoding import Reading
 from wideangle.infer.ascent import Minibatches
-from wideangle.models import coordinate_ascent
+from wideangle.mixture_of_experts.paper_vi import ascent as coordinate_ascent
 from wideangle.runs import train
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import fitted_runs
-from estimators.feature_fits import fit
+from latent_features.feature_fits import fit
 from robustness import fuzz, killing
 from robustness.full_disk import REASONS, failing
-from wideangle.estimators import lfm_store
+from wideangle.latent_features import store as lfm_store
 from wideangle.runs.folder import read_run, write_run
 from wideangle.storage import StorageError
 

@@ -34,6 +34,6 @@ def bench(
     Close other programs first: times below a factor of 1.5 apart are noise on a busy machine.
     Needs the bench extra: `pip install "wideangle[bench]"`.
     """
-    from wideangle.bench import run
+    from wideangle_lab.bench import run
 
     run(output=output, quick=quick, seed=seed, areas=area or [])

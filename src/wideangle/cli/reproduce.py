@@ -66,9 +66,9 @@ def reproduce(
     `--quick` and `--full` lies what the records of this repository were made with: one split, and
     settings chosen on a fifth of the training rows. Data files: see `wideangle datasets`.
     """
-    from wideangle.bench.machine import describe
-    from wideangle.paper.reproduce import FOLDER, Choice
-    from wideangle.paper.reproduce import reproduce as run
+    from wideangle_lab.bench.machine import describe
+    from wideangle_lab.paper.reproduce import FOLDER, Choice
+    from wideangle_lab.paper.reproduce import reproduce as run
 
     if quick and full:
         raise ValueError("--quick and --full exclude each other.")

@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss
 
 from wideangle.datasets import block_images, mixture_data
-from wideangle.estimators.latent_features import LatentFeatureModel
-from wideangle.estimators.lfm_posterior import disagreements
-from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
 from wideangle.frames.encoding import Encoding, Number, Target
+from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle.latent_features.posterior import disagreements
+from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 from wideangle.posterior import Draws
 from wideangle.runs.folder import Kind, Run
 from wideangle.runs.sample import Sample

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.estimators.posterior_predictive import thinned
+from wideangle.mixture_of_experts.predict import thinned
 from wideangle.posterior import evenly
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere.geometry import normalise, pairwise_angles

@@ -176,10 +176,10 @@ def _about(folder: Path) -> dict[str, Any]:
 def estimator_of(kind: Kind) -> Any:
     """The class of the model of a run."""
     if kind == "moe":
-        from wideangle.estimators.mixture_of_experts import MixtureOfExpertsClassifier
+        from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 
         return MixtureOfExpertsClassifier
-    from wideangle.estimators.latent_features import LatentFeatureModel
+    from wideangle.latent_features.estimator import LatentFeatureModel
 
     return LatentFeatureModel
 

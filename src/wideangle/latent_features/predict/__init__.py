@@ -1,0 +1,1 @@
+"""Scores, activations and reconstructions of new rows."""

@@ -1,0 +1,1 @@
+"""Where the rows live: in memory, on a device, on disk."""

@@ -1,0 +1,107 @@
+"""Rows with missing entries, which the sampler fills in as it goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from scipy import sparse
+
+from wideangle.latent_features.rows.memory import FeatureRows
+
+
+class ImputedRows(FeatureRows):
+    """Rows in which NaN entries hold a draw of their law given features and assignments.
+
+    Drawing the missing entries turns the rest of the sweep into that of complete rows. The matrix
+    is copied, because every chain has its own missing entries. In a sparse matrix a missing entry
+    is a stored NaN.
+    """
+
+    def __init__(self, matrix: Any, offset: Any = None) -> None:
+        complete: Any = sparse.csr_matrix(matrix, copy=True) if sparse.issparse(matrix) else matrix
+        is_sparse = sparse.issparse(complete)
+        if is_sparse:
+            complete.sum_duplicates()  # now, or the places of the gaps would move
+        entries = complete.data if is_sparse else np.asarray(complete)
+        gaps = np.isnan(entries)
+        if is_sparse:
+            entries[gaps] = 0.0
+            rows = np.repeat(np.arange(complete.shape[0]), np.diff(complete.indptr))[gaps]
+            self._at: Any = np.flatnonzero(gaps)
+            self._where = rows, complete.indices[gaps].astype(np.int64)
+        else:
+            self._where = self._at = np.nonzero(gaps)
+            complete = np.where(gaps, 0.0, entries).astype(entries.dtype)
+        super().__init__(complete, offset)
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing entries."""
+        return len(self._where[0])
+
+    @property
+    def missing(self) -> np.ndarray:
+        """What stands in the missing entries now, offset not subtracted."""
+        return self._entries()[self._at].copy()
+
+    def fill(self, values: np.ndarray) -> None:
+        """Put values into the missing entries."""
+        self._entries()[self._at] = values
+        for cached in ("energy", "_row_energy"):  # of the values before
+            self.__dict__.pop(cached, None)
+
+    def fill_with_means(self) -> None:
+        """A first guess: the mean of what is there of each column."""
+        _, columns = self._where
+        self.fill(np.zeros(len(columns)))
+        count = self.n_rows - np.bincount(columns, minlength=self.dim)
+        total = np.asarray(self._rows.sum(axis=0, dtype=np.float64)).ravel()
+        self.fill((total / np.maximum(count, 1))[columns])
+
+    def n_gaps_of(self, assignments: np.ndarray) -> np.ndarray:
+        """How many of the rows that have feature k miss column d, (K, D)."""
+        rows, columns = self._where
+        gaps = sparse.csr_matrix(
+            (np.ones(len(rows)), (rows, columns)), shape=(self.n_rows, self.dim)
+        )
+        used = sparse.csr_matrix(np.asarray(assignments), dtype=np.float64)
+        return np.asarray((used.T @ gaps).toarray())
+
+    def impute(
+        self,
+        rng: np.random.Generator,
+        assignments: np.ndarray,
+        vectors: np.ndarray,
+        variance: float,
+    ) -> None:
+        """Draw the missing entries given everything else."""
+        mean = self._expected(assignments, vectors)
+        self.fill(mean + np.sqrt(variance) * rng.standard_normal(len(mean)))
+
+    def fill_with_expected(self, assignments: np.ndarray, vectors: np.ndarray) -> None:
+        """Put the mean of their law into the missing entries."""
+        self.fill(self._expected(assignments, vectors))
+
+    def _expected(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        rows, columns = self._where
+        mean = _entries_of_product(assignments, np.ascontiguousarray(vectors.T), rows, columns)
+        if self._offset is not None:
+            mean += self._offset[columns]
+        return mean
+
+    def _entries(self) -> np.ndarray:
+        return self._rows.data if self.is_sparse else self._rows
+
+
+@numba.njit(cache=True, nogil=True)
+def _entries_of_product(assignments, columns_of_features, rows, columns):
+    """Single entries of Z W; ``columns_of_features`` is (D, K)."""
+    result = np.zeros(len(rows))
+    for i in range(len(rows)):
+        used, weights = assignments[rows[i]], columns_of_features[columns[i]]
+        for k in range(len(weights)):
+            if used[k]:
+                result[i] += weights[k]
+    return result

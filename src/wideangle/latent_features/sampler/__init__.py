@@ -1,0 +1,1 @@
+"""The moves of one sweep; they know no search, no file and no estimator."""

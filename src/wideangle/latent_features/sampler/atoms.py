@@ -1,0 +1,292 @@
+r"""Weights of the features and the inactive features above the slice: the sampler's first part.
+
+A sweep draws a level :math:`s \sim U(0, \min(\mu^*, 1/N))` below the weight of the last active
+feature and instantiates every inactive feature above it; nothing below s can become active in this
+sweep. For exchangeable features (Gaussian, or directions that do not repel) inactive features are
+thrown away and drawn afresh; where directions repel, the inactive ones between active ones are part
+of the state, and only those after the last active one are.
+
+Differs from the paper: the slice sampler as printed is wrong in four ways (``docs/paper-map.md``).
+New sticks come from thinning a Poisson process, not from adaptive rejection of a density that is
+not log-concave, and two further moves change the order.
+
+Draws of one kind are made together, and loops go over kinds of moves where they can: the code of a
+random number generator is what takes longest to compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from wideangle.infer.kernel import accept, choose
+from wideangle.latent_features.sampler.design import Design
+from wideangle.latent_features.sampler.order import (
+    draw_directions_in_order,
+    log_chain,
+    relocate_all,
+)
+from wideangle.latent_features.state import (
+    Features,
+    Hyper,
+    counts_of,
+    level_bound,
+    reorder,
+    smallest_active,
+)
+from wideangle.priors import stick_breaking as sticks
+from wideangle.sphere.geometry import normalise
+from wideangle.types import Array, Components, Key, Scalar
+
+MAX_SHRINKS = 100
+LOWEST = -80.0
+"""Log of the smallest weight a stick can have; its law leaves less than 1e-34 below."""
+
+
+class Slice(NamedTuple):
+    """What the rest of the sweep needs to know of this part."""
+
+    level: Scalar
+    overflow: Array
+    """True when the arrays are too small: the sweep is to be repeated with more room."""
+
+
+def redraw_atoms(key: Key, features: Features, design: Design) -> tuple[Features, Slice, Array]:
+    """Weights, slice level and inactive features, given assignments and active features.
+
+    Also gives spare lengths from the prior, one for each feature there is room for.
+    """
+    key_atoms, key_lengths = jax.random.split(key)
+    lengths = draw_lengths(key_lengths, features.hyper, (features.room, 3), design).T
+    if design.ordered:
+        features, state = _ordered(key_atoms, features, lengths[:2], design)
+    else:
+        features, state = _exchangeable(key_atoms, features, lengths[0], design)
+    return features, state, lengths[2]
+
+
+def only_active(features: Features, counts: Array) -> Features:
+    """Without the inactive features, the others in their order."""
+    active = counts > 0
+    order = jnp.argsort(~active, stable=True)
+    return reorder(features, order, jnp.sum(active))
+
+
+def without_tail(features: Features, counts: Array) -> Features:
+    """Without the inactive features after the last active one."""
+    last = jnp.max(jnp.where(counts > 0, jnp.arange(features.room), -1)) + 1
+    return reorder(features, jnp.arange(features.room), last)
+
+
+# ---------------------------------------------------------------- exchangeable features
+
+
+def _exchangeable(
+    key: Key, features: Features, lengths: Array, design: Design
+) -> tuple[Features, Slice]:
+    key_weights, key_level, key_atoms, key_vectors = jax.random.split(key, 4)
+    n_rows = features.assignments.shape[0]
+    features = only_active(features, counts_of(features))
+    counts = counts_of(features)
+    weights = sticks.draw_active(key_weights, features.hyper.buffet, counts, n_rows)
+    weights = jnp.where(counts > 0, weights.astype(features.weights.dtype), 0.0)
+    level = _draw_level(key_level, weights, counts > 0, n_rows)
+    top = jnp.ones_like(level)
+    atoms = sticks.draw_inactive(
+        key_atoms, features.hyper.buffet, n_rows, level, top, _candidates(features)
+    )
+    n_active = features.n_live
+    features, fits = _append(features._replace(weights=weights), atoms, design.n_births)
+    new = features.live & (jnp.arange(features.room) >= n_active)
+    drawn = make_components(key_vectors, features.hyper, features.room, lengths, features, design)
+    features = features._replace(
+        components=jax.tree.map(
+            lambda fresh, old: jnp.where(
+                jnp.expand_dims(new, tuple(range(1, old.ndim))), fresh, old
+            ),
+            drawn,
+            features.components,
+        )
+    )
+    # Sorted by weight: a scan in order of age would depend on the state and be wrong.
+    order = jnp.argsort(-features.weights, stable=True)
+    return reorder(features, order, features.n_live), Slice(level, atoms.overflow | ~fits)
+
+
+def make_components(
+    key: Key, hyper: Hyper, n: int, lengths: Array, like: Features, design: Design
+) -> Components:
+    """``n`` independent components from the prior: uniform directions, or Gaussian vectors."""
+    dim = like.components.directions.shape[1]
+    normal = jax.random.normal(key, (n, dim), like.weights.dtype)
+    if design.features == "gaussian":
+        return Components.from_vectors(normal / jnp.sqrt(hyper.rate))
+    return Components(normalise(normal), lengths)
+
+
+def draw_lengths(key: Key, hyper: Hyper, shape: tuple[int, ...], design: Design) -> Array:
+    """Gamma lengths, never zero: that marks padding."""
+    dtype = hyper.rate.dtype
+    if design.features == "gaussian":
+        return jnp.zeros(shape, dtype)
+    unit = jax.random.gamma(key, jnp.asarray(design.magnitude_shape, dtype), shape, dtype)
+    return jnp.maximum(unit / hyper.rate, jnp.finfo(dtype).tiny)
+
+
+# ---------------------------------------------------------------- ordered features
+
+
+def _ordered(
+    key: Key, features: Features, lengths: Array, design: Design
+) -> tuple[Features, Slice]:
+    key_sticks, key_level, key_renew, key_order = jax.random.split(key, 4)
+    features = without_tail(features, counts_of(features))
+    features = move_sticks(key_sticks, features)
+    bound = smallest_active(features.weights, counts_of(features) > 0)
+    n_rows = features.assignments.shape[0]
+    level = _draw_level(key_level, features.weights, counts_of(features) > 0, n_rows)
+    # First the inactive features between active ones, then those below the last, which are new.
+    turns = (
+        jax.random.split(key_renew, 2),
+        jnp.stack([bound, level]),
+        jnp.stack([jnp.ones_like(bound), bound]),
+        lengths,
+    )
+
+    def renew(carry: tuple[Features, Array], turn: tuple[Key, Scalar, Scalar, Array]):
+        features, overflow = carry
+        features, more = _renew(*turn, features, design)
+        return (features, overflow | more), None
+
+    (features, overflow), _ = lax.scan(renew, (features, jnp.array(False)), turns)
+    features = relocate_all(key_order, features, level, design)
+    return features, Slice(level, overflow)
+
+
+def move_sticks(key: Key, features: Features) -> Features:
+    """Move every stick between its neighbours by slice sampling, every other one at a time.
+
+    Given its neighbours a stick does not depend on the rest, so those of even and of odd number
+    move at once. The last one has none below it, and the density of all sticks there are below.
+    """
+    counts, n_rows = counts_of(features), features.assignments.shape[0]
+    index = jnp.arange(features.room)
+    last = features.n_live - 1
+    mass = features.hyper.buffet.mass
+
+    def density(values: Array) -> Array:
+        plain = sticks.log_stick(values, counts, n_rows)
+        below = sticks.log_below(values[jnp.maximum(last, 0)], n_rows, mass)
+        return plain + jnp.where(index == last, below, 0.0)
+
+    def move(parity: Array, log_weights: Array) -> Array:
+        above = jnp.concatenate([jnp.zeros(1, log_weights.dtype), log_weights[:-1]])
+        below = jnp.concatenate([log_weights[1:], log_weights[-1:]])
+        below = jnp.where(index == last, LOWEST, below)
+        turn = (index % 2 == parity) & (index <= last)
+        return _slice_between(
+            jax.random.fold_in(key, parity), log_weights, below, above, turn, density
+        )
+
+    log_weights = jnp.where(features.live, jnp.log(_positive(features.weights)), 0.0)
+    weights = sticks.inside(jnp.exp(lax.fori_loop(0, 2, move, log_weights)))
+    return features._replace(weights=jnp.where(features.live, weights, 0.0))
+
+
+def _slice_between(
+    key: Key,
+    values: Array,
+    low: Array,
+    high: Array,
+    turn: Array,
+    density: Callable[[Array], Array],
+) -> Array:
+    """One slice move of every entry whose turn it is on its interval, all at once."""
+    key_level, key_shrink = jax.random.split(key)
+    drop = jax.random.exponential(key_level, values.shape, values.dtype)
+    height = density(values) - drop
+
+    def attempt(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        low, high, now, done, tries = carry
+        share = jax.random.uniform(jax.random.fold_in(key_shrink, tries), low.shape, low.dtype)
+        tried = jnp.where(done, now, low + share * (high - low))
+        good = density(tried) >= height
+        now = jnp.where(~done & good, tried, now)
+        cut = ~done & ~good
+        low = jnp.where(cut & (tried < values), tried, low)
+        high = jnp.where(cut & (tried >= values), tried, high)
+        return low, high, now, done | good, tries + 1
+
+    def missing(carry: tuple[Array, ...]) -> Array:
+        return ~jnp.all(carry[3]) & (carry[4] < MAX_SHRINKS)
+
+    start = (low, high, values, ~turn | (low >= high), jnp.int32(0))
+    return lax.while_loop(missing, attempt, start)[2]
+
+
+def _renew(
+    key: Key, low: Scalar, high: Scalar, lengths: Array, features: Features, design: Design
+) -> tuple[Features, Array]:
+    r"""Offer a new set of inactive features with weights between ``low`` and ``high``.
+
+    The set comes from its Poisson law and each vector from the chain given those before it, so only
+    the change of the mean directions of *active* features enters the ratio; below the last active
+    one there are none, and the set is always accepted.
+    """
+    key_atoms, key_vectors, key_accept = jax.random.split(key, 3)
+    counts, n_rows = counts_of(features), features.assignments.shape[0]
+    atoms = sticks.draw_inactive(
+        key_atoms, features.hyper.buffet, n_rows, low, high, _candidates(features)
+    )
+    replaced = features.live & (counts == 0) & (features.weights > low) & (features.weights < high)
+    staying = features.live & ~replaced
+    remaining = reorder(features, jnp.argsort(~staying, stable=True), jnp.sum(staying))
+    proposal, fits = _append(remaining, atoms, design.n_births)
+    order = jnp.argsort(-proposal.weights, stable=True)
+    new = ((order >= remaining.n_live) & (order < proposal.n_live)) & proposal.live
+    proposal = reorder(proposal, order, proposal.n_live)
+    directions = draw_directions_in_order(
+        key_vectors, proposal.components.directions, new, proposal.hyper.concentration
+    )
+    drawn = jnp.where(new, lengths, proposal.components.magnitudes)
+    proposal = proposal._replace(components=Components(directions, drawn))
+    change = log_chain(proposal, counts_of(proposal) > 0) - log_chain(features, counts > 0)
+    accepted, _ = accept(key_accept, change)
+    return choose(accepted, proposal, features), atoms.overflow | ~fits
+
+
+# ---------------------------------------------------------------- shared
+
+
+def _draw_level(key: Key, weights: Array, active: Array, n_rows: int) -> Scalar:
+    share = jax.random.uniform(key, dtype=weights.dtype)
+    return jnp.maximum(share, 1e-10) * level_bound(weights, active, n_rows)
+
+
+def _candidates(features: Features) -> int:
+    """Candidates for inactive atoms: most are rejected, so more than there is room for."""
+    return 2 * features.room + 64
+
+
+def _append(features: Features, atoms: sticks.Atoms, spare: int) -> tuple[Features, Array]:
+    """Weights of new, unused features after the live ones; also whether all of them fit.
+
+    Some rows are kept free for births later in the sweep.
+    """
+    index = jnp.arange(features.room)
+    turn = index - features.n_live
+    n_live = features.n_live + atoms.n_atoms
+    new = (turn >= 0) & (index < n_live)
+    drawn = atoms.weights[jnp.clip(turn, 0, atoms.weights.shape[0] - 1)]
+    weights = jnp.where(new, sticks.inside(drawn), features.weights)
+    fits = n_live <= features.room - spare
+    n_live = jnp.minimum(n_live, features.room).astype(jnp.int32)
+    return features._replace(weights=weights, n_live=n_live), fits
+
+
+def _positive(weights: Array) -> Array:
+    return jnp.where(weights > 0, weights, 1.0)

@@ -1,0 +1,1 @@
+"""Starts of the chains: features found by search."""

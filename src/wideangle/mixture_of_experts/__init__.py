@@ -1,0 +1,1 @@
+"""Mixture of experts: a softmax gate picks one of several experts for each row."""

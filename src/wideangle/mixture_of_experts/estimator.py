@@ -1,0 +1,404 @@
+"""Mixture of experts as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from wideangle.base import ShowsFacts
+from wideangle.diagnostics import warn
+from wideangle.mixture_of_experts import facts as describe
+from wideangle.mixture_of_experts import files as saving
+from wideangle.mixture_of_experts import fit as moe_fit
+from wideangle.mixture_of_experts import predict as posterior_predictive
+from wideangle.mixture_of_experts import stream as moe_stream
+from wideangle.mixture_of_experts.experts import experts_for
+from wideangle.mixture_of_experts.row_weights import rows_that_count
+from wideangle.mixture_of_experts.scaling import learn_scaling
+from wideangle.posterior import Draws, arviz_stats
+from wideangle.priors.components import ComponentPrior
+from wideangle.sphere.diversity import Diversity, diversity
+
+PRIORS = ("gaussian", "mutual-angular", "vmf", "dpp")
+INFERENCES = ("map", "vi", "mcmc")
+
+
+class CollapseWarning(UserWarning):
+    """Most experts are idle."""
+
+
+class Uncertainty(NamedTuple):
+    """Entropy of the prediction of each row, in nats, and its two parts."""
+
+    total: np.ndarray
+    """Entropy of the averaged prediction."""
+    expected: np.ndarray
+    """Mean entropy of single predictions: noise that more data would not remove."""
+    epistemic: np.ndarray
+    """The difference: disagreement between posterior draws."""
+
+
+class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
+    r"""Bayesian mixture of logistic experts chosen by a softmax gate.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number of experts K.
+    prior : {"mutual-angular", "gaussian", "vmf", "dpp"} or ComponentPrior or (gate, experts)
+        Prior of the weight vectors of gate and experts. ``"mutual-angular"`` pushes them to
+        different directions, ``"vmf"`` draws directions independently, ``"gaussian"`` is the usual
+        baseline, ``"dpp"`` the determinantal one.
+    inference : {"mcmc", "vi", "map"}
+        Draw from the posterior, approximate it, or maximise it.
+    concentration : float, optional
+        Strength :math:`\kappa` of the angular prior. By default ``cosine`` sets it.
+    cosine : float in [0, 1)
+        Strength as the expected cosine against the resultant of the earlier components, the same
+        in every dimension. Used when ``concentration`` is None.
+    kind : {"I", "II"}, optional
+        Type of the mutual-angular prior; by default I for MCMC and MAP, II for VI, which needs it.
+    scale : float
+        Prior standard deviation of a weight (Gaussian, DPP); for the polar priors the expected
+        length of a weight vector is ``scale * sqrt(p)``.
+    magnitude_shape : float
+        Gamma shape of the lengths in the polar priors.
+    learn_prior : bool
+        Update mean direction and Gamma law of the polar priors by EM while fitting.
+    strength, gate_strength : float
+        Weight of the angular regulariser Omega of experts and gate, added to the objective of MAP
+        and VI (posterior regularisation); ``gate_strength`` None takes ``strength``.
+    gamma : float
+        Weight of the variance of angles inside Omega.
+    sampler : {"hmc", "geodesic", "metropolis"}
+        MCMC: Hamiltonian in whitened coordinates, along great circles, or the paper's walk.
+    guide : {"diagonal", "vmf"}
+        VI: family of q; ``"coordinate"`` runs the paper's coordinate ascent.
+    temperature : float or "auto"
+        VI: weight of the KL term. Below 1 more experts stay in use; the bound at 1 is reported
+        beside it.
+    n_starts : int, optional
+        MAP and VI: independent starts; VI averages their predictions, MAP keeps the best.
+    n_warmup, n_draws : int
+        MCMC: steps of a chain before its draws, and its draws.
+    thin : int
+        MCMC: steps per draw; long chains mix, but only the draws kept cost memory and prediction.
+    n_chains : int
+        MCMC: independent chains; two or more show disagreement.
+    n_passes : int, optional
+        MAP and VI: passes through the data.
+    batch_size : int
+        VI: rows of a minibatch.
+    standardise : bool
+        Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
+        scaled).
+    fit_intercept : bool
+        Add a constant column to gate and experts.
+    class_weight : dict or "balanced", optional
+        As in scikit-learn.
+    checkpoint : path, optional
+        MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
+        settings takes up where it stopped, to the same bits.
+    progress : bool, optional
+        Show a bar; by default on a terminal.
+    random_state : int, RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    posterior_ : Draws
+        Draws of the weights, raw: experts are numbered differently from chain to chain.
+    experts_, gates_ : array
+        Weight vectors of one representative draw (the most probable one kept), in units of the
+        prepared columns: (K, p) for two classes, (K, C, p) for more; gates (K, p).
+    diversity_ : Diversity
+        Angles between the experts of that draw.
+    n_used_ : float
+        Mean number of experts with more than 1 % of the gate's mass.
+    diagnostics_ : Summary
+        R-hat and effective sample size of quantities that do not depend on the numbering.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from wideangle import MixtureOfExpertsClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = MixtureOfExpertsClassifier(4, inference="map", random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    # Ranges end where single precision does.
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "prior": [StrOptions(set(PRIORS)), ComponentPrior, tuple],
+        "inference": [StrOptions(set(INFERENCES))],
+        "concentration": [Interval(Real, 0, 1e6, closed="both"), None],
+        "cosine": [Interval(Real, 0, 1, closed="left")],
+        "kind": [StrOptions({"I", "II"}), None],
+        "scale": [Interval(Real, 1e-10, 1e10, closed="both")],
+        "magnitude_shape": [Interval(Real, 0.1, 1e6, closed="both")],
+        "learn_prior": ["boolean"],
+        "strength": [Interval(Real, 0, 1e10, closed="both")],
+        "gate_strength": [Interval(Real, 0, 1e10, closed="both"), None],
+        "gamma": [Interval(Real, 0, 1e6, closed="both")],
+        "sampler": [StrOptions({"hmc", "geodesic", "metropolis"})],
+        "guide": [StrOptions({"vmf", "diagonal", "coordinate"})],
+        "temperature": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({"auto"})],
+        "n_starts": [Interval(Integral, 1, None, closed="left"), None],
+        "n_warmup": [Interval(Integral, 0, None, closed="left")],
+        "n_draws": [Interval(Integral, 1, None, closed="left")],
+        "thin": [Interval(Integral, 1, None, closed="left")],
+        "n_chains": [Interval(Integral, 1, None, closed="left")],
+        "n_passes": [Interval(Integral, 1, None, closed="left"), None],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "standardise": ["boolean"],
+        "fit_intercept": ["boolean"],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "checkpoint": "no_validation",
+        "progress": ["boolean", None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_experts: int = 5,
+        *,
+        prior: Any = "mutual-angular",
+        inference: str = "mcmc",
+        concentration: float | None = None,
+        cosine: float = 0.2,
+        kind: str | None = None,
+        scale: float = 1.0,
+        magnitude_shape: float = 2.0,
+        learn_prior: bool = True,
+        strength: float = 0.0,
+        gate_strength: float | None = None,
+        gamma: float = 1.0,
+        sampler: str = "hmc",
+        guide: str = "diagonal",
+        temperature: Any = "auto",
+        n_starts: int | None = None,
+        n_warmup: int = 400,
+        n_draws: int = 400,
+        thin: int = 1,
+        n_chains: int = 4,
+        n_passes: int | None = None,
+        batch_size: int = 1024,
+        standardise: bool = True,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        checkpoint: Any = None,
+        progress: bool | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_experts = n_experts
+        self.prior = prior
+        self.inference = inference
+        self.concentration = concentration
+        self.cosine = cosine
+        self.kind = kind
+        self.scale = scale
+        self.magnitude_shape = magnitude_shape
+        self.learn_prior = learn_prior
+        self.strength = strength
+        self.gate_strength = gate_strength
+        self.gamma = gamma
+        self.sampler = sampler
+        self.guide = guide
+        self.temperature = temperature
+        self.n_starts = n_starts
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.thin = thin
+        self.n_chains = n_chains
+        self.n_passes = n_passes
+        self.batch_size = batch_size
+        self.standardise = standardise
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
+        """Fit to rows X (dense or CSR) and class labels y."""
+        self._validate_params()
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        self.classes_, targets = np.unique(y, return_inverse=True)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, y)
+        if not np.all(live := rows_that_count(weights)):
+            # Not merely of no weight: such rows must not decide how columns are scaled.
+            X, targets, weights = X[live], targets[live], weights[live]
+        self.scaling_ = learn_scaling(
+            X, weights, standardise=self.standardise, intercept=self.fit_intercept
+        )
+        data = moe_fit.Rows(self.scaling_.apply(X), targets.astype(np.int32), weights)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        key = jax.random.key(seed)
+        self._expert = experts_for(len(self.classes_))
+        fitted = moe_fit.FITS[self.inference](key, self, data, self._expert)
+        self._keep(fitted, data)
+        return self
+
+    def fit_stream(
+        self, source: Any, *, buffer_bytes: int = moe_stream.BUFFER_BYTES
+    ) -> MixtureOfExpertsClassifier:
+        """Fit by stochastic VI to rows that stay on disk.
+
+        One pass finds classes, scales of columns and a sample; then minibatches are read as they
+        are needed. Memory does not depend on the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own.
+        buffer_bytes : int
+            Rows held at a time, among which minibatches are mixed. Should be many times the size
+            of a block where the file is sorted.
+        """
+        self._validate_params()
+        moe_stream.check_settings(self)
+        found = moe_stream.prepare(self, source)
+        self.n_features_in_ = source.shape[1]
+        if source.names is not None:
+            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self.classes_, self.scaling_ = found.classes, found.scaling
+        self._expert = experts_for(len(self.classes_))
+        fitted = moe_stream.fit(self, source, found, self._expert, buffer_bytes)
+        self._keep(fitted, found.sample)
+        return self
+
+    def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
+        """Class probabilities of the rows of a source, a block at a time, in its order."""
+        check_is_fitted(self)
+        for rows in moe_stream.blocks(source, self.n_features_in_, self.scaling_):
+            mean, _ = posterior_predictive.predict(self._expert, self.posterior_, rows)
+            yield self._only_seen(mean)
+
+    def _keep(self, fitted: moe_fit.Fitted, data: moe_fit.Rows) -> None:
+        """Store the posterior and what is derived from it; warn in plain words."""
+        self.posterior_ = fitted.draws
+        self.priors_ = fitted.priors
+        self.notes_ = fitted.notes
+        self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
+        reference = moe_fit.reference_rows(data)
+        values = posterior_predictive.invariants(self._expert, fitted.draws, reference)
+        self.invariants_ = values
+        self.n_used_ = float(np.mean(values["n_used"]))
+        self._representative = posterior_predictive.representative(fitted.draws, values)
+        self.diagnostics_ = None
+        if self.inference == "mcmc":
+            invariant = Draws(values, fitted.draws.stats)
+            self.diagnostics_ = invariant.summary()
+            warn(invariant.warnings(self.diagnostics_))
+        if self.n_experts > 1 and self.n_used_ < 1.5:  # noqa: PLR2004
+            warnings.warn(
+                f"only {self.n_used_:.1f} of {self.n_experts} experts are in use: the model has "
+                "collapsed to a single logistic regression. If experts should help here, try "
+                "inference='mcmc', a lower temperature, or fewer experts.",
+                CollapseWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def experts_(self) -> np.ndarray:
+        """Weight vectors of the experts in one representative draw."""
+        check_is_fitted(self)
+        experts = self._representative.experts
+        return experts[:, 0] if experts.shape[1] == 1 else experts
+
+    @property
+    def gates_(self) -> np.ndarray:
+        """Weight vectors of the gate in the same draw."""
+        check_is_fitted(self)
+        return self._representative.gate
+
+    @property
+    def diversity_(self) -> Diversity:
+        """Angles between the experts of the representative draw."""
+        check_is_fitted(self)
+        experts = self._representative.experts
+        summary = diversity(experts.reshape(len(experts), -1))
+        return Diversity(*(float(value) for value in summary))
+
+    def _rows(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return self.scaling_.apply(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities, averaged over the posterior."""
+        rows = self._rows(X)
+        mean, _ = posterior_predictive.predict(self._expert, self.posterior_, rows)
+        return self._only_seen(mean)
+
+    def _only_seen(self, proba: np.ndarray) -> np.ndarray:
+        return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class."""
+        proba = self.predict_proba(X)
+        return self.classes_[np.argmax(proba, axis=1)]
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Entropy of the predictions, split into noise and disagreement between draws."""
+        rows = self._rows(X)
+        mean, expected = posterior_predictive.predict(self._expert, self.posterior_, rows)
+        total = posterior_predictive.entropy(mean)
+        expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
+        return Uncertainty(total, expected, total - expected)
+
+    def gate_proba(self, X: Any) -> np.ndarray:
+        """Probability that each expert of the representative draw is asked, (N, K)."""
+        rows = self._rows(X)
+        return posterior_predictive.gate(self._representative, rows)
+
+    def to_arviz(self) -> Any:
+        """Draws for ArviZ: what can be compared between chains, and raw weights, apart.
+
+        The group ``posterior`` holds quantities that do not depend on the numbering of experts;
+        raw weights, whose numbering differs from chain to chain, are in ``posterior_raw``.
+        """
+        check_is_fitted(self)
+        from wideangle.arviz_adapter import to_arviz  # optional, and slow to import
+
+        weights = self.posterior_.values["weights"]
+        raw = {"gate": weights.gate, "experts": weights.experts}
+        groups = {"posterior": self.invariants_, "posterior_raw": raw}
+        if self.posterior_.stats:
+            groups["sample_stats"] = arviz_stats(self.posterior_.stats)
+        return to_arviz(groups)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return describe.facts(self)
+
+    def save(self, path: Any) -> None:
+        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
+        saving.save(self, path)
+
+    @classmethod
+    def load(cls, path: Any) -> MixtureOfExpertsClassifier:
+        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
+        return saving.load(cls, path)
+
+    def __sklearn_tags__(self) -> Any:
+        """Sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

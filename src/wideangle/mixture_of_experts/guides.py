@@ -1,0 +1,217 @@
+r"""Factors q of K weight vectors, in coordinates without constraints: what an ascent moves.
+
+Each guide draws *projections* on rows, differentiably, from standard normals; and exact vectors,
+for prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+
+from wideangle.mixture_of_experts.row_blocks import GRAM_ROWS, over_blocks
+from wideangle.priors.components import ComponentPrior, GaussianComponents
+from wideangle.priors.expected import expected_log_prior
+from wideangle.priors.factors import VmfGammaFactors
+from wideangle.sphere import vmf
+from wideangle.sphere.bessel import log_area
+from wideangle.sphere.geometry import normalise, safe_norm
+from wideangle.types import Array, Components, Key, Scalar
+
+PRIOR_PAIRS = 2
+"""Antithetic pairs behind a prior term that has no closed form."""
+
+
+class Guide(Protocol):
+    """Factors of K vectors in R^D, in coordinates without constraints (a pytree)."""
+
+    @property
+    def centres(self) -> Array:
+        """Vectors (K, D) along the mean of each factor."""
+        ...
+
+    @property
+    def means(self) -> Array:
+        """Expected vectors (K, D)."""
+        ...
+
+    @staticmethod
+    def n_noise(n_outputs: int) -> int:
+        """Standard normals per row and component."""
+        ...
+
+    def scores(self, rows: Array, noise: Array) -> Array:
+        """Draw projections (K, O, N) on rows (N, p) from ``noise`` (n_noise, K, N)."""
+        ...
+
+    def negative_kl(self, key: Key, prior: ComponentPrior) -> Scalar:
+        """Minus the divergence from the prior (or a bound, or an unbiased estimate)."""
+        ...
+
+    def sample(self, key: Key, n: int) -> Array:
+        """Exact draws, (n, K, D)."""
+        ...
+
+
+class VmfGuide(NamedTuple):
+    r"""vMF directions and Gamma lengths, by :math:`V = (r/s)\hat a`, log concentration, log r."""
+
+    centres: Array
+    log_concentrations: Array
+    log_shapes: Array
+
+    @staticmethod
+    def n_noise(n_outputs: int) -> int:
+        """One for the length, one per output."""
+        return 1 + n_outputs
+
+    @property
+    def factors(self) -> VmfGammaFactors:
+        """The factors themselves."""
+        # The limits are far from any fit; they keep exp() finite in float32.
+        concentrations = jnp.exp(jnp.clip(self.log_concentrations, -12.0, 25.0))
+        shapes = jnp.exp(jnp.clip(self.log_shapes, -3.0, 16.0))
+        lengths = jnp.maximum(safe_norm(self.centres), 1e-12)
+        return VmfGammaFactors(normalise(self.centres), concentrations, shapes, shapes / lengths)
+
+    @property
+    def means(self) -> Array:
+        r""":math:`E a = A_p(\hat\kappa) V`."""
+        return self.factors.resultants[..., None] * self.centres
+
+    def scores(self, rows: Array, noise: Array) -> Array:
+        r"""Draw from the conditional-Gaussian law of :math:`a\cdot x = g\,\tilde a\cdot x`.
+
+        .. math:: g \approx \frac rs\Bigl(1 - \frac1{9r} + \frac{z_1}{3\sqrt r}\Bigr)^3, \qquad
+                  \tilde a\cdot x \approx N\bigl(A P,\ \alpha|x|^2 I + (\beta-A^2)PP^\top\bigr)
+
+        with :math:`P = \hat a\cdot x` (a vector if an expert has several outputs). The length is
+        Wilson and Hilferty's cube, which has a derivative; the direction keeps its two moments.
+        Against the exact law the bound is off by a few nats. One Gaussian for the product would
+        not do: the lengths of unused components are skewed, and the error is tens of nats.
+        """
+        factors = self.factors
+        size = self.centres.shape[-1]
+        ratio = factors.resultants[:, None, None]
+        across, along = (
+            w[:, None, None] for w in vmf.scatter_weights(factors.concentrations, size)
+        )
+        mean = _project(self.centres, rows)  # |V| P: the length is already in it
+        scale = jnp.sum(self.centres**2, axis=-1)[:, None, None] * jnp.sum(rows**2, axis=-1)
+        square = jnp.sum(mean**2, axis=1, keepdims=True)
+        tiny = jnp.finfo(mean.dtype).tiny
+        towards = jnp.sqrt(jnp.maximum(across * scale + (along - ratio**2) * square, tiny))
+        side = noise[1:].swapaxes(0, 1)
+        if mean.shape[1] == 1:
+            spread = towards * side
+        else:
+            # Symmetric root of the covariance: one size across P, another one along it.
+            sideways = jnp.sqrt(jnp.maximum(across * scale, tiny))
+            unit = mean / jnp.sqrt(jnp.maximum(square, tiny))
+            inner = jnp.sum(unit * side, axis=1, keepdims=True)
+            spread = sideways * side + (towards - sideways) * inner * unit
+        shape = factors.shapes[:, None]
+        root = 1.0 - 1.0 / (9.0 * shape) + noise[0] / (3.0 * jnp.sqrt(shape))
+        root = jnp.maximum(root, 0.02)[:, None]
+        return root * root * root * (ratio * mean + spread)
+
+    def negative_kl(self, key: Key, prior: ComponentPrior) -> Scalar:
+        """Closed form; for the mutual-angular prior of type II Jensen's bound."""
+        factors = self.factors
+        return expected_log_prior(factors, prior) + factors.entropy_to_uniform()
+
+    def sample(self, key: Key, n: int) -> Array:
+        """Exact draws, (n, K, D)."""
+        return self.factors.sample(key, (n,)).vectors
+
+
+class GaussianGuide(NamedTuple):
+    """Independent Gaussian weights: not isotropic, hence closer to the posterior on raw columns."""
+
+    centres: Array
+    log_scales: Array
+
+    @staticmethod
+    def n_noise(n_outputs: int) -> int:
+        """One per output."""
+        return n_outputs
+
+    @property
+    def means(self) -> Array:
+        """Expected vectors: the centres."""
+        return self.centres
+
+    @property
+    def scales(self) -> Array:
+        """Standard deviations (K, D)."""
+        return jnp.exp(jnp.clip(self.log_scales, -20.0, 20.0))
+
+    def scores(self, rows: Array, noise: Array) -> Array:
+        r"""Draw :math:`a\cdot x \sim N(m\cdot x,\ \sum_j x_j^2 s_j^2)`; exact."""
+        variance = _project(self.scales**2, rows**2)
+        tiny = jnp.finfo(variance.dtype).tiny
+        spread = jnp.sqrt(jnp.maximum(variance, tiny))
+        return _project(self.centres, rows) + spread * noise.swapaxes(0, 1)
+
+    def negative_kl(self, key: Key, prior: ComponentPrior) -> Scalar:
+        """Closed form for a Gaussian prior, else antithetic Monte Carlo of the prior's density."""
+        n, size = self.centres.shape
+        logs = jnp.sum(jnp.log(self.scales))
+        if isinstance(prior, GaussianComponents):
+            square = jnp.sum(self.centres**2 + self.scales**2) / prior.scale**2
+            return logs - n * size * jnp.log(prior.scale) + 0.5 * (n * size - square)
+        noise = random.normal(key, (PRIOR_PAIRS, n, size), self.centres.dtype)
+        draws = self.centres + self.scales * jnp.concatenate([noise, -noise])
+        return (
+            jnp.mean(jax.vmap(partial(log_density, prior))(draws))
+            + logs
+            + gaussian_constant(n, size)
+        )
+
+    def sample(self, key: Key, n: int) -> Array:
+        """Exact draws, (n, K, D)."""
+        noise = random.normal(key, (n, *self.centres.shape), self.centres.dtype)
+        return self.centres + self.scales * noise
+
+
+def log_density(prior: ComponentPrior, vectors: Array) -> Scalar:
+    """Log density of K vectors, without the constant that :func:`gaussian_constant` holds."""
+    components = Components.from_vectors(vectors)
+    lengths = jnp.maximum(components.magnitudes, jnp.finfo(vectors.dtype).tiny)
+    polar = prior.log_prob_polar(components._replace(magnitudes=lengths))
+    return polar - (vectors.shape[-1] - 1) * jnp.sum(jnp.log(lengths))
+
+
+def gaussian_constant(n: int, size: int) -> float:
+    """Entropy of n standard Gaussians less log areas, joined on the host: each part is huge."""
+    return n * (0.5 * size * (1.0 + math.log(2.0 * math.pi)) - log_area(size))
+
+
+@jax.custom_vjp
+def _project(vectors: Array, rows: Array) -> Array:
+    """Inner products of K flattened sets of O vectors with rows (N, p): (K, O, N)."""
+    blocks = vectors.reshape(vectors.shape[0], -1, rows.shape[-1])
+    return jnp.einsum("kop,np->kon", blocks, rows, precision=lax.Precision.HIGHEST)
+
+
+def _project_forward(vectors: Array, rows: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _project(vectors, rows), (vectors, rows)
+
+
+def _project_backward(given: tuple[Array, Array], change: Array) -> tuple[Array, None]:
+    # Written out for the sake of the blocks; rows are data and need no gradient.
+    vectors, rows = given
+
+    def product(block: tuple[Array, Array]) -> Array:
+        return jnp.einsum("nko,np->kop", *block, precision=lax.Precision.HIGHEST)
+
+    gradient = over_blocks(product, (jnp.moveaxis(change, -1, 0), rows), GRAM_ROWS)
+    return gradient.reshape(vectors.shape).astype(vectors.dtype), None
+
+
+_project.defvjp(_project_forward, _project_backward)

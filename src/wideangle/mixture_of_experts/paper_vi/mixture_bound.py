@@ -1,0 +1,208 @@
+r"""The variational bound of the binary mixture of experts, and the updates that raise it.
+
+.. math:: \sum_n w_n\Bigl[\sum_k\phi_{nk}\bigl(\bar h_{nk} - \log\phi_{nk}
+          + \mathrm{logistic\_bound}((2y_n-1)\bar b_{nk})\bigr)
+          + \mathrm{softmax\_bound}(\bar h_n)\Bigr] - \mathrm{KL}
+
+with :math:`\bar h, \bar b` the mean scores of gate and experts, :math:`w_n` row weights.
+
+Paper: Appendix B. Differs from the paper: see :mod:`wideangle.mixture_of_experts.paper_vi.bounds`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import xlogy
+
+from wideangle.mixture_of_experts.likelihood import Batch
+from wideangle.mixture_of_experts.paper_vi import bounds
+from wideangle.mixture_of_experts.paper_vi.factor_objective import (
+    Evidence,
+    Family,
+    divergence_terms,
+    projection_moments,
+    summarise,
+)
+from wideangle.mixture_of_experts.paper_vi.factor_updates import (
+    update_concentrations,
+    update_directions,
+    update_magnitudes,
+    update_regularised_directions,
+)
+from wideangle.mixture_of_experts.row_blocks import ONE_CODE
+from wideangle.priors.components import PolarComponents
+from wideangle.priors.expected import expected_log_prior
+from wideangle.priors.learning import update_prior
+from wideangle.types import Array, Scalar
+
+ROUNDS = 3
+"""Steps of directions and of lengths per sweep, with the bound's splits refreshed before each."""
+
+
+class State(NamedTuple):
+    """All that a sweep moves; axes (K, N)."""
+
+    gate: Family
+    experts: Family
+    responsibilities: Array
+    r""":math:`\phi`"""
+    gate_splits: Array
+    """d"""
+    expert_splits: Array
+    """e"""
+    shifts: Array
+    """c, (N,)"""
+
+
+class Data(NamedTuple):
+    """A batch with signs (2y - 1) for targets, and squared row lengths."""
+
+    rows: Array
+    signs: Array
+    weights: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, batch: Batch) -> Data:
+        """Prepare a batch."""
+        rows = jnp.asarray(batch.rows)
+        signs = 2.0 * jnp.asarray(batch.targets).astype(rows.dtype) - 1.0
+        weights = jnp.asarray(batch.weights).astype(rows.dtype)
+        return cls(rows, signs, weights, jnp.sum(rows**2, axis=-1))
+
+
+def bound(state: State, data: Data, strengths: Any = (0.0, 0.0), gamma: Any = 1.0) -> Scalar:
+    r"""The objective of every update: the module's bound plus :math:`\lambda\,\Omega` of each set.
+
+    ``strengths`` are the paper's :math:`\lambda_1` (experts) and :math:`\lambda_2` (gate).
+    """
+    means, variances = projection_moments(state.gate, data.squares)
+    shares = state.responsibilities
+    by_row = bounds.softmax_bound(means, variances, state.shifts, state.gate_splits)
+    by_row += jnp.sum(shares * (means + expert_terms(state, data)) - xlogy(shares, shares), axis=0)
+    regularised = divergence_terms(state.experts, strengths[0], gamma)
+    regularised += divergence_terms(state.gate, strengths[1], gamma)
+    return jnp.sum(data.weights * by_row) + regularised
+
+
+def expert_terms(state: State, data: Data) -> Array:
+    r"""Bound on :math:`E\log p(y_n\mid z_n = k)`, (K, N)."""
+    means, variances = projection_moments(state.experts, data.squares)
+    return bounds.logistic_bound(data.signs * means, variances, state.expert_splits)
+
+
+def gate_evidence(state: State, data: Data) -> Evidence:
+    r"""Linear :math:`\phi - 1/2 + 2\lambda(d)c` and quadratic :math:`\lambda(d)`, times weights."""
+    curvature = bounds.logistic_curvature(state.gate_splits)
+    if len(curvature) == 1:  # one expert: the gate has nothing to say
+        return Evidence(jnp.zeros_like(curvature), jnp.zeros_like(curvature), data.rows)
+    linear = state.responsibilities - 0.5 + 2.0 * curvature * state.shifts
+    return Evidence(data.weights * linear, data.weights * curvature, data.rows)
+
+
+def expert_evidence(state: State, data: Data) -> Evidence:
+    r"""Linear :math:`\phi(2y-1)/2` and quadratic :math:`\phi\lambda(e)`, times weights."""
+    shares = data.weights * state.responsibilities
+    curvature = bounds.logistic_curvature(state.expert_splits)
+    return Evidence(0.5 * shares * data.signs, shares * curvature, data.rows)
+
+
+def update_shifts(state: State, data: Data) -> State:
+    """Best c, together with its splits d."""
+    means, variances = projection_moments(state.gate, data.squares)
+    shifts = bounds.solve_softmax_shift(means, variances, state.shifts)
+    splits = bounds.softmax_splits(means, variances, shifts)
+    return state._replace(shifts=shifts, gate_splits=splits)
+
+
+def update_gate_splits(state: State, data: Data) -> State:
+    """Best d given c, then best c given d: cheaper than :func:`update_shifts`, nearly as good."""
+    means, variances = projection_moments(state.gate, data.squares)
+    splits = bounds.softmax_splits(means, variances, state.shifts)
+    return state._replace(gate_splits=splits, shifts=bounds.softmax_shift(means, splits))
+
+
+def update_expert_splits(state: State, data: Data) -> State:
+    """Best e."""
+    means, variances = projection_moments(state.experts, data.squares)
+    return state._replace(expert_splits=bounds.logistic_split(means, variances))
+
+
+def update_responsibilities(state: State, data: Data) -> State:
+    r"""Best :math:`\phi`: proportional to the exponential of each expert's terms."""
+    means, _ = projection_moments(state.gate, data.squares)
+    return state._replace(
+        responsibilities=jax.nn.softmax(means + expert_terms(state, data), axis=0)
+    )
+
+
+def update_priors(state: State) -> State:
+    r""":math:`\mu_0, \alpha_1, \alpha_2` of both priors; a Gaussian prior is kept as it is."""
+    return state._replace(gate=_learned(state.gate), experts=_learned(state.experts))
+
+
+def _learned(family: Family) -> Family:
+    if not isinstance(family.prior, PolarComponents):
+        return family
+    new = update_prior(family.prior, family.factors)
+    # The shape is capped, and Newton's method rounds: neither may lower the bound.
+    gain = expected_log_prior(family.factors, new) - expected_log_prior(
+        family.factors, family.prior
+    )
+    keep = partial(jnp.where, gain >= 0)
+    return family._replace(prior=jax.tree.map(keep, new, family.prior))
+
+
+@partial(jax.jit, static_argnames=("learn_prior", "regularised"), compiler_options=ONE_CODE)
+def sweep(
+    state: State,
+    data: Data,
+    strengths: tuple[Array, Array],
+    gamma: Array,
+    *,
+    learn_prior: bool,
+    regularised: bool,
+) -> tuple[State, Scalar]:
+    """Every update at least once; the new state and its bound."""
+
+    def turn(family: Family, evidence: Evidence, strength: Array) -> Family:
+        if regularised:
+            return update_regularised_directions(family, evidence, strength, gamma)
+        return update_directions(family, evidence)
+
+    def turn_both(_: int, state: State) -> State:
+        state = _refresh(state, data)
+        return state._replace(
+            gate=turn(state.gate, gate_evidence(state, data), strengths[1]),
+            experts=turn(state.experts, expert_evidence(state, data), strengths[0]),
+        )
+
+    state = update_responsibilities(update_expert_splits(update_shifts(state, data), data), data)
+    state = lax.fori_loop(0, ROUNDS, turn_both, state)
+    # Lengths and concentrations wait for each other, and cost no product with the rows.
+    state = lax.fori_loop(0, ROUNDS, lambda _, s: update_lengths(_refresh(s, data), data), state)
+    if learn_prior:
+        state = update_priors(state)
+    return state, bound(state, data, strengths, gamma)
+
+
+def _refresh(state: State, data: Data) -> State:
+    return update_expert_splits(update_gate_splits(state, data), data)
+
+
+def update_lengths(state: State, data: Data) -> State:
+    """Gamma factors, then concentrations, of both sets."""
+
+    def both(family: Family, evidence: Evidence) -> Family:
+        sums = summarise(family, evidence)  # unchanged while the directions are
+        return update_concentrations(update_magnitudes(family, sums), sums)
+
+    return state._replace(
+        gate=both(state.gate, gate_evidence(state, data)),
+        experts=both(state.experts, expert_evidence(state, data)),
+    )

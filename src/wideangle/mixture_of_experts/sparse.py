@@ -1,0 +1,209 @@
+"""Rows of a CSR matrix as the data of a mixture of experts, seen from JAX and never made dense.
+
+The matrix stays on the host. What a compiled program carries is its number in a register and the
+number of columns, so one program serves all matrices with as many columns; the likelihood and its
+gradient come from a callback to machine code (``sparse_kernel.py``), for all chains in one call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.mixture_of_experts.experts import ExpertLikelihood, LogisticExperts, SoftmaxExperts
+from wideangle.types import Array, Scalar
+
+MAX_PARTS = 16
+"""Most parts that rows are cut into, one for each core that has time."""
+ROW_COST = 10
+"""What a row costs beside its entries, in entries."""
+
+_REGISTER: WeakValueDictionary[int, SparseBatch] = WeakValueDictionary()
+_NUMBERS = itertools.count(1)
+
+
+@jax.tree_util.register_pytree_node_class
+class SparseBatch:
+    """Rows (N, p) as a SciPy CSR matrix, targets (N,), and how much each row counts (N,).
+
+    Takes the place of a dense ``Batch``. As a pytree it has one leaf, its number. It must live as
+    long as programs that were given it run: those that hand it to ``run`` hold it that long.
+    """
+
+    def __init__(self, rows: Any, targets: Any, weights: Any) -> None:
+        self.rows: Any = sp.csr_array(rows)
+        self.targets = np.asarray(targets, np.int32)
+        self.weights = np.asarray(weights)
+        self.n_columns = int(self.rows.shape[1])
+        number = next(_NUMBERS) % 2**31
+        self.number: Any = np.int32(number)
+        _REGISTER[number] = self
+        self._parts: dict[Any, _Rows] = {}
+
+    def tree_flatten(self) -> tuple[tuple[Any], int]:
+        """The number, and what a program depends on."""
+        return (self.number,), self.n_columns
+
+    @classmethod
+    def tree_unflatten(cls, n_columns: int, leaves: Sequence[Any]) -> SparseBatch:
+        """What a compiled program sees: a number without its matrix."""
+        batch = object.__new__(cls)
+        batch.number, batch.n_columns = leaves[0], n_columns
+        return batch
+
+    def dense(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Some of the rows made dense, with their targets and weights."""
+        return self.rows[chosen].toarray(), self.targets[chosen], self.weights[chosen]
+
+    def rows_for(self, dtype: Any) -> _Rows:
+        """Rows that count, in the precision of the weight vectors; made once for each."""
+        key = np.dtype(dtype)
+        if key not in self._parts:
+            self._parts[key] = _Rows.of(self, key)
+        return self._parts[key]
+
+
+class _Rows(NamedTuple):
+    """Arguments of the machine code that do not change from call to call."""
+
+    csr: tuple[np.ndarray, np.ndarray, np.ndarray]
+    targets: np.ndarray
+    weights: np.ndarray
+    parts: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, batch: SparseBatch, dtype: Any) -> _Rows:
+        live = batch.weights > 0
+        rows: Any = batch.rows if np.all(live) else batch.rows[live]
+        csr = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(dtype)
+        weights = batch.weights[live].astype(dtype)
+        # Fewer parts where summing up their gradients would cost as much as the rows. The number
+        # of cores has no say: the same data give the same bits everywhere.
+        n_parts = int(np.clip(rows.nnz // (8 * max(batch.n_columns, 1)), 1, MAX_PARTS))
+        cost = csr[0] + ROW_COST * np.arange(len(csr[0]))
+        cuts = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1)[1:-1])
+        ends = [0, *map(int, cuts), rows.shape[0]]
+        return cls(csr, batch.targets[live], weights, list(itertools.pairwise(ends)))
+
+
+def has_sparse_form(expert: ExpertLikelihood) -> bool:
+    """Whether the machine code knows this kind of expert."""
+    return isinstance(expert, LogisticExperts | SoftmaxExperts)
+
+
+def sparse_log_lik(
+    batch: SparseBatch, gate: Array, experts: Array, *, gradient: bool
+) -> tuple[Scalar, Array, Array]:
+    """Log-likelihood and its gradients in the weights of gate (K, p) and experts (K, O, p).
+
+    Without ``gradient`` the gradients are empty.
+    """
+    dtype = jnp.result_type(gate, experts)
+    shapes = (gate.shape, experts.shape) if gradient else ((0,), (0,))
+    results = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((), *shapes))
+    function = _with_gradient if gradient else _value_only
+    arguments = batch.number, gate.astype(dtype), experts.astype(dtype)
+    return jax.pure_callback(function, results, *arguments, vmap_method="expand_dims")
+
+
+def _with_gradient(number: Any, gate: Any, experts: Any) -> tuple[np.ndarray, ...]:
+    return _on_host(number, gate, experts, gradient=True)
+
+
+def _value_only(number: Any, gate: Any, experts: Any) -> tuple[np.ndarray, ...]:
+    return _on_host(number, gate, experts, gradient=False)
+
+
+def _on_host(number: Any, gate: Any, experts: Any, *, gradient: bool) -> tuple[np.ndarray, ...]:
+    """The callback; leading axes (chains) may be there or of length 1."""
+    number, gate, experts = (np.asarray(part) for part in (number, gate, experts))
+    leading = np.broadcast_shapes(number.shape, gate.shape[:-2], experts.shape[:-3])
+    numbers = np.broadcast_to(number, leading).ravel()
+    gates = np.broadcast_to(gate, (*leading, *gate.shape[-2:])).reshape(-1, *gate.shape[-2:])
+    shape = experts.shape[-3:]
+    experts = np.broadcast_to(experts, (*leading, *shape)).reshape(-1, *shape)
+    jobs = [
+        _Job(_REGISTER[int(number)].rows_for(gate.dtype), *pair, gradient=gradient)
+        for number, *pair in zip(numbers, gates, experts, strict=True)
+    ]
+    tasks = [(job, part) for job in jobs for part in job.rows.parts]
+    for (job, _), result in zip(tasks, _in_threads(tasks), strict=True):
+        job.add(*result)
+    stacked = zip(*(job.result() for job in jobs), strict=True)
+    return tuple(
+        np.reshape(np.stack(part), (*leading, *part[0].shape)).astype(gate.dtype, copy=False)
+        for part in stacked
+    )
+
+
+class _Job:
+    """The likelihood at one point: weights in the layout of the machine code, and the sums."""
+
+    def __init__(self, rows: _Rows, gate: Any, experts: Any, *, gradient: bool) -> None:
+        from wideangle.mixture_of_experts.sparse_kernel import NEVER, WIDTH  # compiled on use
+
+        self.rows = rows
+        self.sizes = n, n_outputs, p = experts.shape
+        self.n = -(-n // WIDTH) * WIDTH
+        vectors = np.zeros((p, 1 + n_outputs, self.n), gate.dtype)
+        vectors[:, 0, :n] = gate.T
+        vectors[:, 1:, :n] = experts.transpose(2, 1, 0)
+        self.vectors = vectors.reshape(p, -1)
+        self.blank = np.zeros(self.vectors.shape[1], gate.dtype)
+        self.blank[n : self.n] = NEVER
+        self.value, self.gradient, self.wanted = 0.0, None, gradient
+
+    def part(self, part: tuple[int, int]) -> tuple[float, np.ndarray]:
+        """Value and gradient of some of the rows."""
+        from wideangle.mixture_of_experts.sparse_kernel import accumulate
+
+        shape = self.vectors.shape if self.wanted else (0, self.vectors.shape[1])
+        gradient = np.zeros(shape, self.vectors.dtype)
+        rows, targets, weights, _ = self.rows
+        arguments = rows, targets, weights, self.vectors, self.blank, self.n, part, gradient
+        return accumulate(*arguments), gradient
+
+    def add(self, value: float, gradient: np.ndarray) -> None:
+        """Take a part into the sums."""
+        self.value += value
+        if self.gradient is None:
+            self.gradient = gradient
+        else:
+            self.gradient += gradient
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Value and gradients in the layout of the caller."""
+        dtype = self.vectors.dtype
+        value = np.asarray(self.value, dtype)
+        if not self.wanted or self.gradient is None:
+            return value, np.zeros(0, dtype), np.zeros(0, dtype)
+        n, n_outputs, p = self.sizes
+        gradient = self.gradient.reshape(p, 1 + n_outputs, self.n)[:, :, :n]
+        return value, gradient[:, 0].T, gradient[:, 1:].transpose(2, 1, 0)
+
+
+def _in_threads(tasks: list[tuple[_Job, tuple[int, int]]]) -> Any:
+    """Results in order; the machine code holds no lock, so threads run side by side."""
+    from numba import config
+
+    n_threads: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]
+    if min(n_threads, len(tasks)) == 1:
+        return (job.part(part) for job, part in tasks)
+    threads = _threads(n_threads, os.getpid())
+    return threads.map(lambda task: task[0].part(task[1]), tasks)
+
+
+@cache
+def _threads(n_threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads of this process; they do not survive a fork."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="wideangle")

@@ -1,0 +1,160 @@
+"""Stochastic VI of the mixture of experts on rows that stay on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+
+from wideangle.mixture_of_experts import evaluate
+from wideangle.mixture_of_experts import fit as moe_fit
+from wideangle.mixture_of_experts.collapsed import as_weights
+from wideangle.mixture_of_experts.experts import ExpertLikelihood
+from wideangle.mixture_of_experts.scaling import Scaling, scaling_from
+from wideangle.mixture_of_experts.variational import VariationalFit
+from wideangle.streaming.minibatches import StreamedMinibatches
+from wideangle.streaming.sources import RowSource
+from wideangle.streaming.survey import Survey, survey
+from wideangle.types import Key
+
+SAMPLE_BYTES, SAMPLE_ROWS = 2**25, (4096, 2**17)
+"""The sample behind starts, bound and diagnostics: this much memory, within these numbers."""
+BUFFER_BYTES = 2**26
+"""Default size of the buffer in which rows are mixed."""
+PREDICT_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What one pass through the source found."""
+
+    classes: np.ndarray
+    class_weights: np.ndarray
+    scaling: Scaling
+    sample: moe_fit.Rows
+    """Some rows as the model sees them, weighted to stand for all."""
+    n_rows: int
+    key: Key
+    survey: Survey
+
+    def encode(
+        self, rows: np.ndarray, targets: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows as the model sees them, classes 0..C-1, weights."""
+        which = np.searchsorted(self.classes, targets).astype(np.int32)
+        return self.scaling.apply(rows), which, self.class_weights[which]
+
+
+def check_settings(settings: Any) -> None:
+    """Refuse what cannot be done without all rows at hand."""
+    if settings.inference != "vi" or settings.guide == "coordinate":
+        raise ValueError(
+            f"inference={settings.inference!r}, guide={settings.guide!r}: rows on disk are fitted "
+            "with inference='vi' and guide='diagonal' or 'vmf'."
+        )
+
+
+def prepare(settings: Any, source: RowSource) -> Prepared:
+    """One pass: classes, weights, scales of columns, a sample."""
+    seed = check_random_state(settings.random_state).randint(2**31 - 1)
+    key, key_sample = jax.random.split(jax.random.key(seed))
+    n_rows, width = source.shape
+    n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
+    found = survey(source, _seed(key_sample), n_sample, settings.progress)
+    counts = found.moments.counts
+    class_weights = np.ones(len(counts))
+    if settings.class_weight == "balanced":
+        class_weights = counts.sum() / (len(counts) * counts)
+    elif settings.class_weight is not None:
+        class_weights = compute_class_weight(
+            settings.class_weight, classes=found.classes, y=found.classes
+        )
+    scaling = scaling_from(
+        *found.moments.weighted(class_weights),
+        found.moments.binary,
+        standardise=settings.standardise,
+        intercept=settings.fit_intercept,
+    )
+    nothing = moe_fit.Rows(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
+    prepared = Prepared(found.classes, class_weights, scaling, nothing, n_rows, key, found)
+    rows, targets, weights = prepared.encode(found.rows, found.targets)
+    share = class_weights @ counts / max(weights.sum(), 1e-300)
+    return replace(prepared, sample=moe_fit.Rows(rows, targets, weights * share))
+
+
+def fit(
+    settings: Any,
+    source: RowSource,
+    found: Prepared,
+    expert: ExpertLikelihood,
+    buffer_bytes: int = BUFFER_BYTES,
+) -> moe_fit.Fitted:
+    """Draws of the laws reached on minibatches from the source."""
+    key_fit, key_draw = jax.random.split(found.key)
+    sample = found.sample
+    priors = moe_fit.build_priors(settings, sample.rows.shape[1], expert)
+    stream = partial(
+        StreamedMinibatches,
+        source=source,
+        encode=found.encode,
+        width=sample.rows.shape[1],
+        size=settings.batch_size,
+        buffer_bytes=buffer_bytes,
+    )
+    moments = found.survey.moments
+    facts = {"sums": moments.sums, "squares": moments.squares, "counts": moments.counts}
+    facts |= {"rows": sample.rows, "targets": sample.targets, "starts": source.starts}
+    facts["buffer"] = np.array(buffer_bytes)
+    checkpoint = moe_fit.checkpoint_for(found.key, settings, facts, priors)
+    fits = moe_fit.climb_by_vi(
+        key_fit, settings, sample, expert, priors, checkpoint=checkpoint, stream=stream
+    )
+    fits = [with_sampling_error(fit, sample, found.n_rows) for fit in fits]
+    fitted = moe_fit.fitted_by_vi(key_draw, fits)
+    fitted.notes["n_rows"] = found.n_rows
+    return fitted
+
+
+def with_sampling_error(fit: VariationalFit, sample: moe_fit.Rows, n_rows: int) -> VariationalFit:
+    r"""Add to the error of the bound that it was computed on a sample of n of N rows.
+
+    .. math:: N \,\mathrm{sd}(w_i \log p(y_i\mid x_i)) \sqrt{(1 - n/N) / n}
+
+    with the mean weights in place of their law.
+    """
+    mean = as_weights(*evaluate.means(fit.guides), n_outputs=fit.expert.n_outputs)
+    one = jax.tree.map(lambda leaf: leaf[None], mean)
+    n = len(sample.targets)
+    values = np.empty(n)
+    for part, chunk in evaluate.chunks(sample.rows, np.float32):
+        chance = np.asarray(evaluate.predict(fit.expert, one, chunk))[: part.stop - part.start]
+        own = chance[np.arange(len(chance)), sample.targets[part]]
+        values[part] = np.log(np.maximum(own, 1e-30)) * sample.weights[part]
+    # Weights of the sample already stand for N / n rows each.
+    error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
+    return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))
+
+
+def blocks(source: RowSource, n_features: int, scaling: Scaling) -> Iterator[np.ndarray]:
+    """Rows as the model sees them, a block at a time, in the order of the source."""
+    if source.shape[1] != n_features:
+        raise ValueError(
+            f"the source has {source.shape[1]} columns, but the model was fitted with {n_features}."
+        )
+    for block in range(len(source.starts) - 1):
+        rows, _ = source.read(block)
+        if not np.isfinite(rows).all():
+            row = int(source.starts[block] + np.argwhere(~np.isfinite(rows))[0, 0])
+            raise ValueError(f"X: row {row} holds NaN or infinity.")
+        for first in range(0, len(rows), PREDICT_ROWS):
+            yield scaling.apply(rows[first : first + PREDICT_ROWS])
+
+
+def _seed(key: Key) -> int:
+    return int(jax.random.bits(key, dtype=np.uint32))

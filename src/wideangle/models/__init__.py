@@ -1,1 +1,0 @@
-"""The mathematics of each latent-variable model; no loops, no files, no fitting."""

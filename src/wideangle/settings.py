@@ -1,0 +1,358 @@
+"""What a user chooses: a prior, a process, an inference, a search, each as a small object.
+
+They hold parameters and nothing else, as scikit-learn's estimators do, so ``clone``, ``repr``,
+``set_params(prior__cosine=0.3)`` and ``GridSearchCV`` reach every one of them. ``None`` means "the
+default of the model". A model refuses a setting that it has no use for.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+
+LEARN = "learn"
+AUTO = "auto"
+
+# Ranges end where single precision does.
+_COUNT = [Interval(Integral, 1, None, closed="left"), None]
+_SCALE = [Interval(Real, 1e-10, 1e10, closed="both"), StrOptions({AUTO, LEARN}), None]
+_POSITIVE = [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})]
+_SHAPE = [Interval(Real, 0.1, 1e6, closed="both")]
+_WEIGHT = Interval(Real, 0, 1e10, closed="both")
+
+
+class Settings(BaseEstimator):
+    """A holder of parameters: ``__init__`` stores them, :meth:`check` refuses impossible values."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {}
+
+    def check(self) -> None:
+        """Raise an error that names the parameter, its value and what is allowed."""
+        self._validate_params()
+
+
+class GaussianPrior(Settings):
+    r"""Independent Gaussian components, the usual baseline.
+
+    Parameters
+    ----------
+    scale : float, "auto" or "learn", optional
+        Standard deviation of an entry, in units of the prepared columns.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {"scale": _SCALE}
+
+    def __init__(self, *, scale: Any = None) -> None:
+        self.scale = scale
+
+
+class VonMisesFisherPrior(Settings):
+    r"""Independent uniform directions and Gamma lengths: the mutual-angular prior without angles.
+
+    Parameters
+    ----------
+    scale : float, "auto" or "learn", optional
+        The expected length of a component in p dimensions is ``scale * sqrt(p)``. ``"auto"`` fits
+        the distribution of lengths to the data before the draws (empirical Bayes), ``"learn"``
+        makes it part of the posterior.
+    magnitude_shape : float
+        Shape of the Gamma distribution of lengths.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "scale": _SCALE,
+        "magnitude_shape": _SHAPE,
+    }
+
+    def __init__(self, *, scale: Any = None, magnitude_shape: float = 2.0) -> None:
+        self.scale = scale
+        self.magnitude_shape = magnitude_shape
+
+
+class MutualAngularPrior(Settings):
+    r"""Directions that repel each other, and Gamma lengths: the paper's prior.
+
+    Parameters
+    ----------
+    cosine : float in [0, 1), optional
+        Strength of the repulsion, as the expected cosine against the resultant of the earlier
+        components. It means the same in every dimension.
+    concentration : float or "learn", optional
+        The strength as the paper's :math:`\kappa` instead. A fixed number such as 1 is no prior
+        at all in hundreds of dimensions.
+    kind : {"I", "II"}, optional
+        Type of the prior: the natural parameter is the unit vector of the resultant (I) or the
+        resultant itself (II). By default I, and II for variational inference, which needs it.
+    scale, magnitude_shape
+        Lengths, as in :class:`VonMisesFisherPrior`.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "cosine": [Interval(Real, 0, 1, closed="left"), None],
+        "concentration": [Interval(Real, 0, 1e6, closed="both"), StrOptions({LEARN}), None],
+        "kind": [StrOptions({"I", "II"}), None],
+        "scale": _SCALE,
+        "magnitude_shape": _SHAPE,
+    }
+
+    def __init__(
+        self,
+        *,
+        cosine: float | None = None,
+        concentration: Any = None,
+        kind: str | None = None,
+        scale: Any = None,
+        magnitude_shape: float = 2.0,
+    ) -> None:
+        self.cosine = cosine
+        self.concentration = concentration
+        self.kind = kind
+        self.scale = scale
+        self.magnitude_shape = magnitude_shape
+
+    def check(self) -> None:
+        """Also refuse two strengths at once."""
+        super().check()
+        if self.cosine is not None and self.concentration is not None:
+            raise ValueError(
+                f"cosine={self.cosine} and concentration={self.concentration}: both set the "
+                "strength of the repulsion; give one of them."
+            )
+
+
+class DeterminantalPrior(Settings):
+    """Components from a determinantal point process.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Standard deviation of an entry.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "scale": [Interval(Real, 1e-10, 1e10, closed="both"), None]
+    }
+
+    def __init__(self, *, scale: float | None = None) -> None:
+        self.scale = scale
+
+
+class IndianBuffet(Settings):
+    """Indian buffet process: how many features there are, and how often each is used.
+
+    Parameters
+    ----------
+    alpha : float or "learn"
+        Expected number of features of a row.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {"alpha": _POSITIVE}
+
+    def __init__(self, alpha: Any = LEARN) -> None:
+        self.alpha = alpha
+
+
+class PitmanYor(Settings):
+    """The Indian buffet with a power law: many rare features.
+
+    Parameters
+    ----------
+    alpha : float or "learn"
+        Expected number of features of a row.
+    discount : float in [0, 0.5) or "learn"
+        How heavy the tail of rare features is.
+    strength : float or "learn"
+        1 gives the two-parameter process.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "alpha": _POSITIVE,
+        "discount": [Interval(Real, 0, 0.5, closed="left"), StrOptions({LEARN})],
+        "strength": _POSITIVE,
+    }
+
+    def __init__(self, alpha: Any = LEARN, discount: Any = 0.25, strength: Any = 1.0) -> None:
+        self.alpha = alpha
+        self.discount = discount
+        self.strength = strength
+
+
+class Sampling(Settings):
+    """Draws from the posterior by Markov chains.
+
+    Parameters
+    ----------
+    n_warmup : int, optional
+        Steps of a chain before its first draw.
+    n_draws : int, optional
+        Draws kept of each chain.
+    n_chains : int
+        Independent chains; two or more show whether they agree.
+    thin : int, optional
+        Steps per draw: long chains mix, but only the draws kept cost memory and prediction.
+    kernel : str, optional
+        How the weights are moved. Mixture of experts: ``"hmc"``, ``"geodesic"`` or
+        ``"metropolis"`` (the paper's walk). Latent features: ``"gibbs"``, one feature after the
+        other, or ``"hmc"``, all at once, which is what a GPU is good at.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_warmup": [Interval(Integral, 0, None, closed="left"), None],
+        "n_draws": _COUNT,
+        "n_chains": [Interval(Integral, 1, None, closed="left")],
+        "thin": _COUNT,
+        "kernel": [StrOptions({"hmc", "geodesic", "metropolis", "gibbs"}), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_warmup: int | None = None,
+        n_draws: int | None = None,
+        n_chains: int = 4,
+        thin: int | None = None,
+        kernel: str | None = None,
+    ) -> None:
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.n_chains = n_chains
+        self.thin = thin
+        self.kernel = kernel
+
+
+class Variational(Settings):
+    """The closest member of a simple family of distributions.
+
+    Parameters
+    ----------
+    guide : {"diagonal", "vmf", "coordinate"}
+        The family; ``"coordinate"`` is the paper's coordinate ascent (two classes).
+    temperature : float or "auto"
+        Weight of the divergence from the prior. Below 1 more experts stay in use; the bound at 1
+        is reported next to it.
+    n_starts : int
+        Independent starts, whose predictions are averaged.
+    n_passes : int, optional
+        Passes through the data.
+    batch_size : int
+        Rows of a minibatch.
+    diversity : float or (float, float)
+        Weight of the paper's angular regulariser Omega of the experts and the gate (posterior
+        regularisation); one number is for both.
+    gamma : float
+        Weight of the variance of angles inside Omega.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "guide": [StrOptions({"diagonal", "vmf", "coordinate"})],
+        "temperature": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({AUTO})],
+        "n_starts": [Interval(Integral, 1, None, closed="left")],
+        "n_passes": _COUNT,
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "diversity": [_WEIGHT, tuple],
+        "gamma": [Interval(Real, 0, 1e6, closed="both")],
+    }
+
+    def __init__(
+        self,
+        *,
+        guide: str = "diagonal",
+        temperature: Any = AUTO,
+        n_starts: int = 4,
+        n_passes: int | None = None,
+        batch_size: int = 1024,
+        diversity: Any = 0.0,
+        gamma: float = 1.0,
+    ) -> None:
+        self.guide = guide
+        self.temperature = temperature
+        self.n_starts = n_starts
+        self.n_passes = n_passes
+        self.batch_size = batch_size
+        self.diversity = diversity
+        self.gamma = gamma
+
+
+class Maximise(Settings):
+    """The most probable weights, from the best of several starts.
+
+    Parameters
+    ----------
+    n_starts : int
+        Independent starts, of which the best is kept.
+    n_passes : int, optional
+        Passes through the data.
+    diversity, gamma
+        As in :class:`Variational`.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_starts": [Interval(Integral, 1, None, closed="left")],
+        "n_passes": _COUNT,
+        "diversity": [_WEIGHT, tuple],
+        "gamma": [Interval(Real, 0, 1e6, closed="both")],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_starts: int = 8,
+        n_passes: int | None = None,
+        diversity: Any = 0.0,
+        gamma: float = 1.0,
+    ) -> None:
+        self.n_starts = n_starts
+        self.n_passes = n_passes
+        self.diversity = diversity
+        self.gamma = gamma
+
+
+class Search(Settings):
+    """The search for features that chains of the latent feature model begin from.
+
+    Parameters
+    ----------
+    max_features : int
+        Most features to look for.
+    hops : int, optional
+        Tries to improve on what was found; by default as many as pay off.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "max_features": [Interval(Integral, 1, None, closed="left")],
+        "hops": [Interval(Integral, 0, None, closed="left"), None],
+    }
+
+    def __init__(self, *, max_features: int = 200, hops: int | None = None) -> None:
+        self.max_features = max_features
+        self.hops = hops
+
+
+PRIORS: dict[str, type[Settings]] = {
+    "mutual-angular": MutualAngularPrior,
+    "gaussian": GaussianPrior,
+    "vmf": VonMisesFisherPrior,
+    "dpp": DeterminantalPrior,
+}
+PROCESSES: dict[str, type[Settings]] = {"ibp": IndianBuffet, "pitman-yor": PitmanYor}
+INFERENCES: dict[str, type[Settings]] = {
+    "mcmc": Sampling,
+    "vi": Variational,
+    "map": Maximise,
+}
+
+
+def named(value: Any, choices: dict[str, type[Settings]]) -> Any:
+    """The default object of a name; an object is returned as it is."""
+    return choices[value]() if isinstance(value, str) and value in choices else value
+
+
+def name_of(value: Any, choices: dict[str, type[Settings]]) -> str:
+    """The name of a choice, given as a name or as an object; the class name of any other object."""
+    if isinstance(value, str):
+        return value
+    names = [name for name, kind in choices.items() if type(value) is kind]
+    return names[0] if names else type(value).__name__

@@ -1,0 +1,151 @@
+"""What an accelerator does with large problems: ``python -m wideangle_lab.bench.device OUT.json``.
+
+Adult-9 with 30 experts by sampling and by the variational fit, many chains and many restarts at
+once, and the feature sampler on 20-News and TDT at the paper's sizes, each beside the matrix
+products and the copy speed of the same card. Needs the data files (``wideangle datasets``). Parts
+named after the file are measured, all by default; the others of the file are kept. Parts that fail
+leave their error in the record. ``python -m wideangle_lab.bench.device_page`` writes the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.datasets import load
+from wideangle.mixture_of_experts.likelihood import Batch, log_lik
+from wideangle.mixture_of_experts.methods import paper_method
+from wideangle_lab.bench.device_clock import ceilings, timed
+from wideangle_lab.bench.device_features import features, sweep_of_many
+from wideangle_lab.bench.expert_problem import EXPERT, Size, draw_problem
+from wideangle_lab.bench.machine import describe
+
+N_EXPERTS = 30
+SEED = 0
+CHAINS = (1, 4, 16, 64)
+NOT_TUNED = ", without autotuning"
+"""Said of parts that were compiled in a hurry: their small products are several times slower."""
+
+
+def gradients() -> dict[str, Any]:
+    """Value and gradient of the likelihood at the size of Adult-9, for several chains at once."""
+    size = Size(32_561, 124, N_EXPERTS)
+    weights, rows, targets = draw_problem(SEED, size)
+    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    slope = jax.value_and_grad(partial(log_lik, EXPERT))
+    result: dict[str, Any] = {"rows": size.rows, "columns": size.columns, "n_experts": N_EXPERTS}
+    for n in CHAINS:
+        many = jax.tree.map(lambda leaf, n=n: jnp.repeat(leaf[None], n, axis=0), weights)
+        stacked = jnp.ones((2 * N_EXPERTS * n, size.columns), jnp.float32)
+        slopes = jnp.ones((2 * N_EXPERTS * n, size.rows), jnp.float32)
+        ours = jax.jit(jax.vmap(slope, (0, None)))
+        floor = jax.jit(lambda a, s, x: (a @ x.T, s @ x))
+        with jax.default_matmul_precision("highest"):
+            seconds = timed(partial(ours, many, batch))
+            products = timed(partial(floor, stacked, slopes, batch.rows))
+        flops = 2 * 2 * 2 * N_EXPERTS * n * size.rows * size.columns
+        result[f"{n} chains"] = {
+            "seconds": seconds,
+            "products_seconds": products,
+            "tflops": flops / seconds / 1e12,
+        }
+    return result
+
+
+def experts(method: str, **settings: Any) -> dict[str, Any]:
+    """One fit of Adult-9: seconds (twice: with and without compilation), quality, convergence."""
+    data = load("adult9")
+    train, test = data.split(0)
+    X, y = data.X, np.asarray(data.y)
+    result: dict[str, Any] = {"method": method, "n_experts": N_EXPERTS, "settings": settings}
+    for name, seed in (("first", SEED), ("again", SEED + 1)):
+        model = paper_method(method, N_EXPERTS, random_state=seed, progress=False, **settings)
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X[train], y[train])
+        seconds = time.perf_counter() - began
+        proba = model.predict_proba(X[test])
+        right = proba[np.arange(len(proba)), np.searchsorted(model.classes_, y[test])]
+        one: dict[str, Any] = {
+            "seconds": seconds,
+            "log_loss": float(-np.mean(np.log(right))),
+            "accuracy": float(np.mean(model.classes_[proba.argmax(axis=1)] == y[test])),
+            "n_used": model.n_used_,
+        }
+        if model.diagnostics_ is not None:
+            table = model.diagnostics_
+            one["worst_rhat"] = float(np.nanmax(table["rhat"]))
+            one["share_rhat_below_1.01"] = float(np.mean(np.asarray(table["rhat"]) < 1.01))  # noqa: PLR2004
+            one["smallest_ess"] = float(np.nanmin(table["ess_bulk"]))
+        result[name] = one
+    return result
+
+
+def batched(method: str, name: str, counts: tuple[int, ...], **settings: Any) -> dict[str, Any]:
+    """The same fit with more and more chains or starts at once: what one more of them costs."""
+    fits = {f"{n} {name}": experts(method, **{name: n}, **settings) for n in counts}
+    return {"method": method, **fits}
+
+
+CHAIN = {"n_warmup": 500, "n_draws": 1000, "n_chains": 4}
+LONG_CHAIN = {"n_warmup": 500, "n_draws": 900, "thin": 2, "n_chains": 4}
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "ceilings": ceilings,
+    "Adult-9 gradient": gradients,
+    "20-News sweep, 300 features": sweep_of_many,
+    "Adult-9 variational": partial(experts, "BMEM-MABN-II"),
+    "Adult-9 sampling": partial(experts, "BMEM-MABN-I", cosine=0.2, **CHAIN),
+    "Adult-9 sampling, narrow prior": partial(
+        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.3, **CHAIN
+    ),
+    "Adult-9 sampling, very narrow prior": partial(
+        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.1, **LONG_CHAIN
+    ),
+    "Adult-9 sampling, Gaussian prior": partial(experts, "BMEM-G", **CHAIN),
+    "many restarts": partial(batched, "BMEM-MABN-II", "n_starts", (1, 32)),
+    "many chains": partial(
+        batched, "BMEM-MABN-I", "n_chains", (16,), n_warmup=100, n_draws=200, cosine=0.2
+    ),
+    "20-News features": partial(features, "news20"),
+    "TDT features": partial(features, "tdt"),
+}
+
+
+def main(output: Path, names: list[str]) -> None:
+    """Measure the parts named (all by default); the file is written after each."""
+    parts = json.loads(output.read_text("utf-8"))["parts"] if output.exists() else {}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for name in names or list(PARTS):
+        began = time.perf_counter()
+        part: dict[str, Any] = {
+            **describe(),
+            "device": str(jax.devices()[0].device_kind),
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        }
+        try:
+            part["result"] = PARTS[name]()
+        except Exception:
+            part["error"] = traceback.format_exc(limit=3)
+        part["seconds"] = round(time.perf_counter() - began, 1)
+        parts[name + NOT_TUNED * ("autotune_level=0" in part["xla_flags"])] = part
+        print(name, part["seconds"], "s", part.get("result", part.get("error")), flush=True)
+        record = {"command": "python -m wideangle_lab.bench.device", "parts": parts}
+        output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,116 @@
+"""The feature sampler on an accelerator: 20-News and TDT at the paper's sizes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.datasets import load
+from wideangle.latent_features import chain as lfm_chain
+from wideangle.latent_features import device_chain as lfm_device
+from wideangle.latent_features import settings as lfm_prepare
+from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle.latent_features.fit import first_guess
+from wideangle.latent_features.sampler.sweep import sweep_on_device
+from wideangle.latent_features.search.start import Start, find_features
+from wideangle_lab.bench.device_clock import timed
+
+N_FEATURES = 300
+SEED = 0
+
+
+def features(name: str) -> dict[str, Any]:
+    """Seconds per sweep with 300 features, beside its matrix products and the search before it."""
+    data = load(name)
+    # Noise that fits what 300 features leave: with less, the chain adds features without end.
+    model = LatentFeatureModel(noise_scale="learn", max_features=N_FEATURES)
+    units = lfm_prepare.learn_units(data.X, centre=False)
+    matrix, offset = units.apply(data.X)
+    rows = lfm_prepare.make_rows(matrix, offset)
+    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
+    began = time.perf_counter()
+    start = find_features(
+        np.random.default_rng(SEED), rows, values.noise_variance, max_features=N_FEATURES, hops=0
+    )
+    searched = time.perf_counter() - began
+    hyper = first_guess(start, values, design, rows)
+    key = jax.random.key(SEED, impl="threefry2x32")
+    chain = lfm_chain.begin_chain(key, start.features, start.assignments, hyper, design)
+    there = rows.on_device()
+    marks: list[tuple[int, float]] = []
+
+    def note(chain: lfm_chain.Chain) -> bool:
+        jax.block_until_ready(chain.features)
+        marks.append((chain.n_done, time.perf_counter()))
+        return False
+
+    began = time.perf_counter()
+    plan = lfm_chain.Plan(60, 100, 1)
+    lfm_device.run_chain_on_device(chain, there, design, plan, after=note)
+    total = time.perf_counter() - began
+    pairs = itertools.pairwise(marks)
+    per_sweep = [(t1 - t0) / (n1 - n0) for (n0, t0), (n1, t1) in pairs if n1 > n0]
+    vectors = chain.features.components.vectors
+    used = jnp.asarray(chain.features.assignments, vectors.dtype)
+    with jax.default_matmul_precision("highest"):
+        products = timed(jax.jit(lambda: there.products(vectors)))
+        cross = timed(jax.jit(lambda: there.cross(used)))
+    return {
+        "data": name,
+        "shape": list(data.X.shape),
+        "n_features": chain.trace["n_active"][-1],
+        "search_seconds": searched,
+        "sweep_seconds": float(np.median(per_sweep)),
+        "sweep_seconds_quartiles": [float(q) for q in np.quantile(per_sweep, (0.25, 0.75))],
+        "total_seconds": total,
+        "n_sweeps": plan.n_sweeps,
+        "products_seconds": products,
+        "cross_seconds": cross,
+        "acceptance": float(np.mean(chain.trace["acceptance"])),
+        "residual_rms": chain.trace["residual_rms"][-1],
+    }
+
+
+def sweep_of_many() -> dict[str, Any]:
+    """Seconds of one sweep of 20-News from a state of exactly 300 features, time after time.
+
+    The features are means of random groups of rows, and the noise is what they leave: a chain left
+    to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.
+    """
+    data = load("news20")
+    model = LatentFeatureModel(noise_scale=1.0)
+    units = lfm_prepare.learn_units(data.X, centre=False)
+    matrix, offset = units.apply(data.X)
+    rows = lfm_prepare.make_rows(matrix, offset)
+    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
+    rng = np.random.default_rng(SEED)
+    used = (rng.random((rows.n_rows, N_FEATURES)) < 0.03).astype(np.uint8)  # noqa: PLR2004
+    vectors = rows.cross(used) / used.sum(axis=0)[:, None]
+    start = Start(vectors, used, 1.0, 0.0, np.zeros(1))
+    hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
+    key = jax.random.key(SEED, impl="threefry2x32")
+    chain = lfm_chain.begin_chain(key, vectors, used, hyper, design)
+    there, steps = rows.on_device(), lfm_chain.steps_of(chain.tuning, False)
+
+    @jax.jit
+    def sweep(key: Any, features: Any, rows: Any) -> Any:
+        return sweep_on_device(key, features, rows, design, steps, fixed_length=True)
+
+    with jax.default_matmul_precision("highest"):
+        seconds = timed(lambda: sweep(key, chain.features, there), 30)
+        products = timed(jax.jit(lambda: there.products(chain.features.components.vectors)))
+        cross = timed(
+            jax.jit(lambda: there.cross(jnp.asarray(chain.features.assignments, jnp.float32)))
+        )
+    return {
+        "n_features": N_FEATURES,
+        "room": chain.features.room,
+        "sweep_seconds": seconds,
+        "products_seconds": products,
+        "cross_seconds": cross,
+    }

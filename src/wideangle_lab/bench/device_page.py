@@ -1,0 +1,164 @@
+"""The page of the accelerator: ``python -m wideangle_lab.bench.device_page RECORD PAGE``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.bench.device import NOT_TUNED
+
+HEAD = """\
+# On a GPU
+
+JAX chooses the device: with its CUDA build installed everything runs on the GPU in float32, and
+`JAX_PLATFORMS=cpu` keeps it on the CPU. A chain of the mixture of experts is one program; the
+feature sampler runs up to 20 sweeps in one program before the host looks at them. Sparse rows stay
+sparse on the card, block by block.
+
+Written from the record by `python -m wideangle_lab.bench.device_page results/bench/h200.json
+docs/gpu.md`; the record comes from `{command} results/bench/h200.json` with seed 0. "First" fits
+have their compilation in them, which a second fit of the same shapes has not.
+"""
+
+
+def write_page(record: Mapping[str, Any]) -> str:
+    """The record as Markdown."""
+    parts = {name: part["result"] for name, part in record["parts"].items() if "result" in part}
+    lines = [HEAD.format(command=record["command"])]
+    if ceilings := parts.get("ceilings"):
+        lines += [
+            f"The card: {_device(record)}, measured ceilings {ceilings['matrix_tflops']:.0f} "
+            f"TFLOP/s in float32 matrix products (highest precision) and "
+            f"{ceilings['copy_gb_s']:,.0f} GB/s in copies.",
+            "",
+        ]
+    for mark in ("", NOT_TUNED):
+        name = f"Adult-9 gradient{mark}"
+        lines += _gradient(name, parts.get(name), parts.get(f"ceilings{mark}"))
+    lines += _fits({name: parts[name] for name in parts if name.startswith("Adult-9 ")})
+    lines += _many({name: parts[name] for name in parts if name.startswith("many ")})
+    lines += _features(parts)
+    lines += _stamps(record["parts"])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _device(record: Mapping[str, Any]) -> str:
+    return next(iter(record["parts"].values()))["device"]
+
+
+def _gradient(
+    name: str, result: Mapping[str, Any] | None, ceilings: Mapping[str, float] | None
+) -> list[str]:
+    if not result:
+        return []
+    lines = [
+        f"## {name}",
+        "",
+        f"Mixture of experts, value and gradient, {result['rows']:,} rows, "
+        f"{result['columns']} columns, {result['n_experts']} experts, all chains in one call.",
+        "",
+        "| chains | ms | its two products, ms | times the products | share of the card's TFLOP/s |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for chains, one in result.items():
+        if not chains.endswith(" chains"):
+            continue
+        share = f"{100 * one['tflops'] / ceilings['matrix_tflops']:.0f} %" if ceilings else ""
+        lines.append(
+            f"| {chains.split()[0]} | {1e3 * one['seconds']:.3f} "
+            f"| {1e3 * one['products_seconds']:.3f} "
+            f"| {one['seconds'] / one['products_seconds']:.2f} | {share} |"
+        )
+    return [*lines, ""]
+
+
+FIT_COLUMNS = (
+    "| fit | s, first | s, again | log-loss | accuracy | experts in use | worst R-hat, both |",
+    "|---|---:|---:|---:|---:|---:|---:|",
+)
+
+
+def _fit_line(name: str, fit: Mapping[str, Any]) -> str:
+    again = fit["again"]
+    both = (fit["first"], again)  # other seeds too
+    rhat = ", ".join(f"{one['worst_rhat']:.4f}" for one in both) if "worst_rhat" in again else ""
+    return (
+        f"| {name} | {fit['first']['seconds']:.1f} | {again['seconds']:.1f} "
+        f"| {again['log_loss']:.4f} | {100 * again['accuracy']:.2f} % | {again['n_used']:.1f} "
+        f"| {rhat} |"
+    )
+
+
+def _fits(fits: Mapping[str, Any]) -> list[str]:
+    fits = {name: fit for name, fit in fits.items() if "again" in fit}
+    if not fits:
+        return []
+    lines = ["## Adult-9, 30 experts", "", *FIT_COLUMNS]
+    for name, fit in fits.items():
+        settings = ", ".join(f"{key}={value}" for key, value in fit["settings"].items())
+        label = f"{name.removeprefix('Adult-9 ')}: {fit['method']}"
+        lines.append(_fit_line(f"{label} ({settings})" if settings else label, fit))
+    return [
+        *lines,
+        "",
+        "The worst R-hat is over the log-likelihood, the number of experts in use, the mean angle "
+        "and probabilities of rows, of both fits, which have seeds of their own: above 1.01 the "
+        "chains have not gone through all ways of sharing the rows between so many experts.",
+        "",
+    ]
+
+
+def _many(parts: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for part in parts.values():
+        for name, fit in part.items():
+            if isinstance(fit, Mapping):
+                label = f"{part['method']}, {name.replace('n_', '')}"
+                lines.append(_fit_line(label, fit))
+    return ["## Many at once", "", *FIT_COLUMNS, *lines, ""] if lines else []
+
+
+def _features(parts: Mapping[str, Any]) -> list[str]:
+    rows = [(name, one) for name, one in parts.items() if "sweep_seconds" in one]
+    if not rows:
+        return []
+    lines = [
+        "## Sweeps of the feature sampler",
+        "",
+        "| problem | features | ms per sweep | its two passes over the rows, ms | times these |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, one in rows:
+        floor = one["products_seconds"] + one["cross_seconds"]
+        lines.append(
+            f"| {name} | {one['n_features']:.0f} | {1e3 * one['sweep_seconds']:.1f} "
+            f"| {1e3 * floor:.1f} | {one['sweep_seconds'] / floor:.1f} |"
+        )
+    return [*lines, ""]
+
+
+def _stamps(parts: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## Where this was measured",
+        "",
+        "Without autotuning a program compiles in less time and its small matrix products run at "
+        "a fraction of their speed: compare parts of the same flags only.",
+        "",
+        "| part | commit | JAX | Python | XLA flags |",
+        "|---|---|---|---|---|",
+    ]
+    for name, part in parts.items():
+        versions = part["versions"]
+        flags = f"`{part['xla_flags']}`" if part.get("xla_flags") else ""
+        lines.append(
+            f"| {name} | {part['commit']} | {versions['jax']} | {versions['python']} | {flags} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    source, page = (Path(name) for name in sys.argv[1:3])
+    page.write_text(write_page(json.loads(source.read_text("utf-8"))), encoding="utf-8")

@@ -1,0 +1,262 @@
+"""Whether a fit finds features that are known, and what a user's other choices make of the rows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from wideangle.datasets import Generated, block_images, sparse_features
+from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle_lab.bench.harness import Settings
+from wideangle_lab.bench.record import OURS, Case, Series
+
+NEAR = 0.25
+"""A feature is found if a component is this near, relative to its length."""
+EVERY = "every seed"
+MIXTURE = "Bayesian Gaussian mixture"
+
+
+class Problem(NamedTuple):
+    """Data whose features are known, and what a good fit of it is."""
+
+    name: str
+    make: Callable[[int], Generated]
+    fresh: Callable[[int], Generated]
+    """Rows of the same features that no fit has seen."""
+    n_seeds: int
+    most_components: int
+    mean_error: float
+    """Root mean square error of posterior means of fresh rows, against rows without noise."""
+    draw_error: float | None
+    """The same of single draws on the rows of the fit; None asks for nothing."""
+    good_share: float
+    """Least share of the seeds with a good fit."""
+    seconds: float
+    """Most for a fit."""
+
+
+class Found(NamedTuple):
+    """One fit."""
+
+    n_found: int
+    n_components: int
+    mean_error: float
+    draw_error: float
+    seconds: float
+    applied: float
+    """Seconds to reconstruct the fresh rows."""
+
+    def good(self, problem: Problem, n_features: int) -> bool:
+        """All of it at once."""
+        limit = np.inf if problem.draw_error is None else problem.draw_error
+        return (
+            self.n_found == n_features
+            and n_features <= self.n_components <= problem.most_components
+            and self.mean_error <= problem.mean_error
+            and self.draw_error <= limit
+        )
+
+
+def problems(quick: bool) -> list[Problem]:
+    """Block-Images of the paper, and thirty sparse features."""
+    small: dict[str, Any] = {"n_columns": 60, "n_features": 6} if quick else {}
+    n_rows, most = (500, 8) if quick else (5000, 33)
+
+    def sparse(seed: int, offset: int) -> Generated:
+        """Rows of a longer draw: the features come first, so they are the same."""
+        made = sparse_features(seed, 2 * n_rows, **small)
+        rows = slice(offset, offset + n_rows)
+        return Generated(made.X[rows], made.signal[rows], made.features, made.assignments[rows])
+
+    return [
+        Problem(
+            "Block-Images",
+            block_images,
+            lambda seed: block_images(seed + 10_000),
+            2 if quick else 20,
+            5,
+            0.10,
+            None,
+            0.95,
+            10.0,
+        ),
+        Problem(
+            "sparse features",
+            lambda seed: sparse(seed, 0),
+            lambda seed: sparse(seed, n_rows),
+            1 if quick else 10,
+            most,
+            0.05,
+            0.06,
+            0.9,
+            30.0,
+        ),
+    ]
+
+
+def measure(settings: Settings) -> list[Case]:
+    """Share of good fits, errors beside those of peers, seconds."""
+    options: dict[str, Any] = {"n_warmup": 30, "n_draws": 30} if settings.quick else {}
+    return [
+        case for problem in problems(settings.quick) for case in cases(problem, settings, options)
+    ]
+
+
+def cases(problem: Problem, settings: Settings, options: dict[str, Any]) -> list[Case]:
+    """Cases of one problem."""
+    fits: dict[str, list[Found]] = {}
+    n_features = 0
+    for seed in range(settings.seed, settings.seed + problem.n_seeds):
+        made, fresh = problem.make(seed), problem.fresh(seed)
+        n_features = len(made.features)
+        fits.setdefault(OURS, []).append(fit_ours(made, fresh, seed, options))
+        for name, peer in peers(n_features, seed).items():
+            fits.setdefault(name, []).append(fit_peer(name, peer, made, fresh))
+    ours = fits[OURS]
+    good = float(np.mean([one.good(problem, n_features) for one in ours]))
+    note = (
+        f"{problem.name}: good is all {n_features} features within {NEAR} of their length, at most "
+        f"{problem.most_components} components, error of fresh rows against rows without noise at "
+        f"most {problem.mean_error:g}"
+        + ("" if problem.draw_error is None else f" and of single draws {problem.draw_error:g}")
+        + f"; {len(ours)} seeds: {told(ours)}. Peers are told K (the mixture has twice as many "
+        "clusters, at least 16) and their components may have any length and sign; NMF gets "
+        "negative entries as 0. The first fit of a process compiles."
+    )
+
+    def series(field: str) -> dict[str, Series]:
+        return {
+            name: Series(tuple(float(getattr(one, field)) for one in each))
+            for name, each in fits.items()
+        }
+
+    limit = f"{problem.seconds:g} seconds"
+    times = series("seconds") | {limit: Series((problem.seconds,) * len(ours))}
+    full = not settings.quick
+    name = problem.name
+    return [
+        Case(
+            f"{name}: share of good fits",
+            "share",
+            {OURS: Series((good,)), EVERY: Series((1.0,))},
+            higher_is_better=True,
+            targets={EVERY: problem.good_share} if full else {},
+            note=note,
+        ),
+        Case(f"{name}: error against clean rows", "RMSE", series("mean_error"), note=note),
+        Case(
+            f"{name}: features found of {n_features}",
+            "features",
+            series("n_found"),
+            higher_is_better=True,
+            note=note,
+        ),
+        Case(f"{name}: whole fit", "s", times, targets={limit: 1.0} if full else {}, note=note),
+        Case(f"{name}: reconstruct fresh rows", "s", series("applied"), note=note),
+    ]
+
+
+def told(fits: list[Found]) -> str:
+    """The worst of every number."""
+    return (
+        f"found {min(one.n_found for one in fits)} or more, components "
+        f"{min(one.n_components for one in fits)} to {max(one.n_components for one in fits)}, "
+        f"single draws {max(one.draw_error for one in fits):.3f} at most, means "
+        f"{max(one.mean_error for one in fits):.3f} at most"
+    )
+
+
+def fit_ours(made: Generated, fresh: Generated, seed: int, options: dict[str, Any]) -> Found:
+    """A fit at the defaults."""
+    model = LatentFeatureModel(random_state=seed, progress=False, **options)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # short chains, in a quick run
+        model.fit(made.X)
+    seconds = time.perf_counter() - start
+    draws = [
+        rms(state.assignments @ state.vectors * model.units_.scale + model.units_.shift, made)
+        for state in model.chains_.states
+    ]
+    start = time.perf_counter()
+    reconstructed = model.reconstruct(fresh.X)
+    applied = time.perf_counter() - start
+    return Found(
+        n_found(made.features, model.components_),
+        model.n_components_,
+        rms(reconstructed, fresh),
+        float(np.median(draws)),
+        seconds,
+        applied,
+    )
+
+
+def rms(rows: np.ndarray, made: Generated) -> float:
+    """Root mean square error against rows without noise."""
+    return float(np.sqrt(np.mean((rows - made.signal) ** 2)))
+
+
+def n_found(features: np.ndarray, components: np.ndarray) -> int:
+    """Features that have a component of their own near them."""
+    if len(components) == 0:
+        return 0
+    gaps = np.linalg.norm(features[:, None] - components, axis=2)
+    gaps /= np.linalg.norm(features, axis=1)[:, None]
+    # Matching the most that are near, not the least total distance.
+    pairs = linear_sum_assignment((gaps > NEAR).astype(float))
+    return int(np.sum(gaps[pairs] <= NEAR))
+
+
+def n_found_up_to_length(features: np.ndarray, components: np.ndarray) -> int:
+    """The same if every component gets the length and the sign that bring it nearest."""
+    units = components / np.maximum(np.linalg.norm(components, axis=1, keepdims=True), 1e-12)
+    inner = features @ units.T
+    gaps = np.sqrt(np.maximum(np.sum(features**2, axis=1)[:, None] - inner**2, 0.0))
+    near = gaps <= NEAR * np.linalg.norm(features, axis=1)[:, None]
+    return int(np.sum(near[linear_sum_assignment(near, maximize=True)]))
+
+
+def peers(n_components: int, seed: int) -> dict[str, Any]:
+    """What else a user could pick; all are told the number of features."""
+    from sklearn.decomposition import NMF, PCA, FactorAnalysis
+    from sklearn.mixture import BayesianGaussianMixture
+
+    return {
+        "NMF": NMF(n_components, init="nndsvda", max_iter=500, random_state=seed),
+        "PCA": PCA(n_components, random_state=seed),
+        "factor analysis": FactorAnalysis(n_components, random_state=seed),
+        MIXTURE: BayesianGaussianMixture(
+            n_components=max(16, 2 * n_components),
+            covariance_type="tied",  # the best of the four on these data
+            max_iter=200,
+            random_state=seed,
+        ),
+    }
+
+
+def fit_peer(name: str, peer: Any, made: Generated, fresh: Generated) -> Found:
+    """What a peer finds in the same rows; it has no posterior, so no draws."""
+
+    def rows(X: np.ndarray) -> np.ndarray:
+        return np.maximum(X, 0.0) if name == "NMF" else X
+
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # no convergence in so many steps
+        peer.fit(rows(made.X))
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    if name == MIXTURE:
+        components = peer.means_
+        reconstructed = peer.predict_proba(fresh.X) @ components
+    else:
+        components = peer.components_
+        reconstructed = peer.transform(rows(fresh.X)) @ components + getattr(peer, "mean_", 0.0)
+    applied = time.perf_counter() - start
+    found = n_found_up_to_length(made.features, components)
+    return Found(found, len(components), rms(reconstructed, fresh), np.nan, seconds, applied)

@@ -1,0 +1,202 @@
+"""The latent feature model: what a sweep costs and what a fit finds.
+
+A sweep cannot be cheaper than the products that every sampler of the model needs: rows with
+features, and assignments with features or rows. That floor is timed in turns with the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from wideangle import datasets
+from wideangle.datasets import sparse_features
+from wideangle.latent_features import settings as lfm_prepare
+from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
+from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle.latent_features.fit import first_guess
+from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.state import with_room
+from wideangle_lab.bench import feature_quality
+from wideangle_lab.bench.harness import Settings, in_turns
+from wideangle_lab.bench.record import OURS, Case, Series
+
+PRODUCTS, TWO_SECONDS = "its two matrix products", "two seconds"
+TIMES_FLOOR = 10.0
+"""Most that a sweep may cost, in products."""
+SECONDS = 2.0
+"""Most that a sweep may take on 20-News with 300 features."""
+WARM = 3
+"""Sweeps before the clock starts; they compile."""
+DENSITY = 0.01
+
+
+class Size(NamedTuple):
+    """Rows, columns, features."""
+
+    rows: int
+    columns: int
+    features: int
+
+
+DENSE, SMALL = Size(5000, 200, 30), Size(600, 40, 6)
+NEWS, SMALL_NEWS = Size(18_846, 5000, 300), Size(600, 200, 20)
+
+
+def measure(settings: Settings) -> list[Case]:
+    """Sweeps, quality."""
+    return [
+        *dense_sweep(settings),
+        *sparse_sweep(settings),
+        *feature_quality.measure(settings),
+    ]
+
+
+class Sweeper:
+    """A chain that moves one sweep, from given features, as often as it is asked."""
+
+    def __init__(
+        self, X: Any, features: np.ndarray, assignments: np.ndarray, noise_scale: Any, seed: int
+    ) -> None:
+        model = LatentFeatureModel(noise_scale=noise_scale, centre=sp.issparse(X))
+        units = lfm_prepare.learn_units(X, centre=model.centre)
+        matrix, offset = units.apply(X)
+        self.rows: FeatureRows = lfm_prepare.make_rows(matrix, offset)
+        self.design, values = lfm_prepare.design_of(model, X.shape[1], units)
+        assert values.noise_variance is not None  # given, not learned: the steps are the same
+        start = Start(features / units.scale, assignments, values.noise_variance, 0.0, np.zeros(1))
+        hyper = first_guess(start, values, self.design, self.rows)
+        key = jax.random.key(seed, impl="threefry2x32")
+        self.chain: Chain = begin_chain(key, start.features, assignments, hyper, self.design)
+        self.first = self.chain.features
+        self.n_live = int(self.first.n_live)
+        """Features after the last sweep."""
+
+    def sweep(self) -> Any:
+        """One sweep with new random numbers from the first state, so that all cost the same."""
+        chain = self.chain
+        n_sweeps = chain.n_done + 1
+        n_warmup = min(n_sweeps, WARM)
+        plan = Plan(n_warmup, n_sweeps - n_warmup, 1)
+        run_chain(chain, self.rows, self.design, plan)
+        chain.kept.clear()
+        self.n_live = int(chain.features.n_live)
+        result = chain.features.assignments
+        if chain.features.room > self.first.room:  # else every sweep would grow the arrays again
+            self.first = with_room(self.first, chain.features.room)
+        chain.features = self.first
+        return result
+
+    def ready(self) -> Sweeper:
+        """The same, compiled."""
+        for _ in range(WARM):
+            jax.block_until_ready(self.sweep())
+        return self
+
+    def floor(self) -> Any:
+        """X W' and Z W where rows are dense, X W' and Z'X where they are sparse."""
+        state = self.first
+        n_live = int(state.n_live)
+        vectors = np.asarray(state.components.vectors)[:n_live]
+        used = np.asarray(state.assignments)[:, :n_live]
+        products = self.rows.products(vectors)
+        if self.rows.is_sparse:
+            return products, self.rows.cross(used)
+        return products, used.astype(vectors.dtype) @ vectors
+
+
+def dense_sweep(settings: Settings) -> list[Case]:
+    """A sweep on dense rows against its two products, which have all cores, then one as well."""
+    size = SMALL if settings.quick else DENSE
+    sweeper = dense_sweeper(settings.seed, size).ready()
+    kinds = {"": nullcontext, ", one thread": partial(threadpool_limits, 1, "blas")}
+    return [_against_products(settings, size, sweeper, *kind) for kind in kinds.items()]
+
+
+def _against_products(
+    settings: Settings, size: Size, sweeper: Sweeper, kind: str, threads: Callable[[], Any]
+) -> Case:
+    with threads():
+        seconds = in_turns(
+            {PRODUCTS: lambda _: sweeper.floor(), OURS: lambda _: sweeper.sweep()},
+            settings.repeats,
+            calls=5,
+        )
+    return Case(
+        f"sweep, dense rows, {_label(size)}{kind}",
+        "s",
+        {OURS: seconds[OURS], PRODUCTS: seconds[PRODUCTS]},
+        targets={} if settings.quick else {PRODUCTS: 1.0 / TIMES_FLOOR},
+        note="Sweeps: every assignment, birth, feature and hyperparameter once, mutual-angular "
+        "prior, one thread for the assignments; the products are X W' and Z W (sparse: Z'X), by "
+        "BLAS with all cores or (*one thread*) as in chains that run beside each other.",
+    )
+
+
+def sparse_sweep(settings: Settings) -> list[Case]:
+    """A sweep at the size of 20-News: seconds, and against its floor."""
+    size = SMALL_NEWS if settings.quick else NEWS
+    X, source = news_rows(settings, size)
+    features, assignments = rough_features(X, size.features, settings.seed)
+    sweeper = Sweeper(X, features, assignments, "paper", settings.seed).ready()
+    seconds = in_turns(
+        {PRODUCTS: lambda _: sweeper.floor(), OURS: lambda _: sweeper.sweep()}, settings.repeats
+    )
+    limit = Series((SECONDS,) * settings.repeats)
+    return [
+        Case(
+            f"sweep, sparse rows, {_label(size)}",
+            "s",
+            {OURS: seconds[OURS], PRODUCTS: seconds[PRODUCTS], TWO_SECONDS: limit},
+            targets={} if settings.quick else {TWO_SECONDS: 1.0},
+            note=f"Sparse sweeps: {source}, {sweeper.n_live} features after a sweep.",
+        )
+    ]
+
+
+def dense_sweeper(seed: int, size: Size) -> Sweeper:
+    """A chain on generated rows that begins at the truth."""
+    nonzero = min(20, size.columns // 2)
+    made = sparse_features(seed, *size, n_nonzero=nonzero)
+    rows = made.X.astype(np.float32)
+    return Sweeper(rows, made.features, made.assignments.astype(np.uint8), 0.5, seed)
+
+
+def news_rows(settings: Settings, size: Size) -> tuple[Any, str]:
+    """20-News where its file is found, else random rows of the same shape and density."""
+    if not settings.quick:
+        try:
+            return datasets.load("news20").X, "20-News"
+        except datasets.DataNotFoundError:
+            pass
+    options: dict[str, Any] = {"random_state": np.random.default_rng(settings.seed)}
+    rows: Any = sp.random_array(size[:2], density=DENSITY, format="csr", **options)
+    rows.data = rows.data.astype(np.float32)
+    return sp.csr_array(rows), "random rows in the shape of 20-News"
+
+
+def rough_features(X: Any, n_features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every row goes to the most similar of some rows; features are the means of the groups."""
+    generator = np.random.default_rng(seed)
+    leaders = generator.choice(X.shape[0], n_features, replace=False)
+    similar = np.asarray((X @ X[leaders].T).todense())
+    # Leaders stay with themselves, so that no group is empty.
+    group = np.argmax(similar, axis=1)
+    group[leaders] = np.arange(n_features)
+    assignments = np.zeros((X.shape[0], n_features), np.uint8)
+    assignments[np.arange(len(group)), group] = 1
+    means = np.asarray((sp.csr_array(assignments.T.astype(np.float64)) @ X).todense())
+    means /= assignments.sum(axis=0)[:, None]
+    return means - np.asarray(X.mean(axis=0)).ravel(), assignments
+
+
+def _label(size: Size) -> str:
+    return f"N={size.rows}, D={size.columns}, K={size.features}"

@@ -1,0 +1,141 @@
+"""The loop over areas: measure, print, keep.
+
+Every comparison is a ratio of two things measured in turns within one run, so that a busy or slow
+machine disturbs both sides; repeats give its spread. Compilation is left out by one untimed call.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from wideangle_lab.bench.machine import describe
+from wideangle_lab.bench.record import OURS, Case, Series, from_json, show, to_json
+
+FOLDER = Path("results") / "bench"
+
+AREAS = {
+    "vMF": "wideangle_lab.bench.von_mises_fisher",
+    "priors": "wideangle_lab.bench.priors",
+    "sampling": "wideangle_lab.bench.sampling",
+    "experts": "wideangle_lab.bench.experts",
+    "features": "wideangle_lab.bench.features",
+    "growth": "wideangle_lab.bench.growth",
+    "import": "wideangle_lab.bench.imports",
+}
+"""Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""
+
+
+class Settings(NamedTuple):
+    """What an area is asked for."""
+
+    quick: bool
+    seed: int
+    repeats: int
+
+
+def run(output: Path | None, quick: bool, seed: int, areas: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure every area, or the named ones; print a table, write the record and return it.
+
+    The record is written after every area: what was measured before a crash is kept. Named areas
+    take their place in the record that is there, each with the stamp of its own measurement.
+    """
+    if unknown := [area for area in areas if area not in AREAS]:
+        raise ValueError(f"no area {unknown[0]!r}; the areas are {', '.join(AREAS)}.")
+    name = "quick" if quick else "full"
+    output = output or FOLDER / f"{name}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    settings = Settings(quick, seed, repeats=3 if quick else 5)
+    record: dict[str, Any] = {"name": name, "settings": settings._asdict(), "areas": {}}
+    if areas and output.exists():
+        record["areas"] = _areas_of(output, record["settings"])
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for area in areas or AREAS:
+        console.print(f"measuring: {area} ...", highlight=False)
+        measured = stamped(area, settings)
+        cases = {area: [from_json(case) for case in measured["cases"]]}
+        console.print(make_table(cases))
+        console.print(f"{area}: {measured['stamp']['seconds']:.0f} s", highlight=False)
+        kept = record["areas"] | {area: measured}
+        record["areas"] = {known: kept[known] for known in AREAS if known in kept}
+        output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    console.print(f"Record: {output}", soft_wrap=True, highlight=False)
+    return record
+
+
+def stamped(area: str, settings: Settings) -> dict[str, Any]:
+    """The cases of one area, and when, where and by what they were measured."""
+    stamp = describe()
+    start = time.perf_counter()
+    cases: list[Case] = import_module(AREAS[area]).measure(settings)
+    stamp["seconds"] = round(time.perf_counter() - start, 1)
+    stamp["finished"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"stamp": stamp, "cases": [to_json(case) for case in cases]}
+
+
+def _areas_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Areas of an earlier run with the same settings."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if earlier["settings"] != settings:
+        raise ValueError(
+            f"{path} was measured with {earlier['settings']}, not {settings}; "
+            "name another --output."
+        )
+    return earlier["areas"]
+
+
+def in_turns(
+    functions: Mapping[str, Callable[[int], Any]], repeats: int, calls: int = 1
+) -> dict[str, Series]:
+    """Seconds per call of each function, called in turns with the number of the repeat.
+
+    The first, untimed turn compiles. ``calls`` in a row are timed together where one is too short
+    for the clock.
+    """
+    for function in functions.values():
+        jax.block_until_ready(function(0))
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for repeat in range(1, repeats + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            for _ in range(calls):
+                jax.block_until_ready(function(repeat))
+            seconds[name].append((time.perf_counter() - start) / calls)
+    return {name: Series(tuple(values)) for name, values in seconds.items()}
+
+
+def make_table(areas: Mapping[str, list[Case]]) -> Table:
+    """One line per rival of every case."""
+    table = Table(title="wideangle against others", caption="Median (middle half of the repeats).")
+    for column in ("case", "unit", OURS, "rival", "its value", "times better", "target"):
+        table.add_column(column, justify="left" if column in ("case", "rival") else "right")
+    for cases in areas.values():
+        for case in cases:
+            missed = case.missed()
+            if not case.factors():
+                table.add_row(case.name, case.unit, show(case.entries[OURS].median))
+            for name, factor in case.factors().items():
+                low, high = factor.quartiles
+                least = case.targets.get(name)
+                verdict = "" if least is None else f"{least:g}" + (" missed" * (name in missed))
+                table.add_row(
+                    case.name,
+                    case.unit,
+                    show(case.entries[OURS].median),
+                    name,
+                    show(case.entries[name].median),
+                    f"{factor.median:.3g} ({low:.3g} to {high:.3g})",
+                    verdict,
+                )
+        table.add_section()
+    return table

@@ -1,0 +1,210 @@
+"""From a record to the page of the documentation and the numbers of the README.
+
+``python -m wideangle_lab.bench.page results/bench/full.json docs/performance.md README.md`` writes
+the page, draws its picture beside it (``images/growth.png``), and puts the most important rows
+between the two marks of the README.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.bench.record import OURS, Case, from_json, show
+
+MARKS = ("<!-- numbers: begin -->", "<!-- numbers: end -->")
+COMMAND = "wideangle bench"
+SHOWN = ("SciPy", "NumPyro NUTS", "BlackJAX NUTS", "gradient boosting", "PCA")
+"""Rivals of the README, beside whatever was missed; the page has all."""
+PICTURE = Path("images") / "growth.png"
+"""Beside the page."""
+NAMES = {
+    "python": "Python",
+    "jax": "JAX",
+    "numpyro": "NumPyro",
+    "blackjax": "BlackJAX",
+    "scikit-learn": "scikit-learn",
+    "numpy": "NumPy",
+    "scipy": "SciPy",
+}
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """The whole page."""
+    areas = {name: [from_json(case) for case in area["cases"]] for name, area in _areas(record)}
+    parts = ["# Performance\n", f"Written from the record by `make bench`. {where(record)}\n", HOW]
+    parts += ["\n## Targets\n", *targets(areas)]
+    for name, area in _areas(record):
+        parts += [f"\n## {name}\n", f"{when(area['stamp'], record)}\n"]
+        parts += table([case for case in areas[name] if case.curve is None])
+        parts += growth([case for case in areas[name] if case.curve is not None])
+        notes = dict.fromkeys(case.note for case in areas[name] if case.note)
+        parts += ["", *notes] if notes else []
+    return "\n".join(parts) + "\n"
+
+
+HOW = """
+Each comparison alternates the competitors within one run and forms the ratio repeat by repeat; the
+table has the median and, in brackets, the range of the middle half of the repeats. "Times better"
+below 1 means that the rival is better: a floor (products, bytes) always is. Quality stands beside
+every time. Compilation is not timed, except in whole fits. Absolute numbers of a busy machine mean
+little; compare ratios. One area is measured again by `wideangle bench --area NAME`."""
+
+
+def _areas(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list(record["areas"].items())
+
+
+def where(record: Mapping[str, Any]) -> str:
+    """One sentence: command, seed, machine, versions; of the first area."""
+    stamp = _areas(record)[0][1]["stamp"]
+    settings = record["settings"]
+    quick = " --quick" if settings["quick"] else ""
+    return (
+        f"Command: `{COMMAND}{quick} --seed {settings['seed']}`, {settings['repeats']} repeats, on "
+        f"{_machine(stamp)}; commit {stamp['commit'] or 'unknown'}."
+    )
+
+
+def _machine(stamp: Mapping[str, Any]) -> str:
+    machine, versions = stamp["machine"], stamp["versions"]
+    shown = ", ".join(f"{name} {versions[key]}" for key, name in NAMES.items() if key in versions)
+    return (
+        f"{machine['cores']} cores of an {machine['processor']} with "
+        f"{machine['memory_gib']:.0f} GiB, {shown}"
+    )
+
+
+def when(stamp: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Time, load, length and commit of one area; its machine where it is not that of the first."""
+    first = _areas(record)[0][1]["stamp"]
+    other = "" if _machine(stamp) == _machine(first) else f" on {_machine(stamp)}"
+    return (
+        f"Measured {stamp['finished']} in {stamp['seconds']:.0f} s{other}, load "
+        f"{stamp['machine']['load_at_start'][0]:g} at the start, commit "
+        f"{stamp['commit'] or 'unknown'}."
+    )
+
+
+def targets(areas: Mapping[str, Sequence[Case]]) -> list[str]:
+    """Every target, and whether it was met."""
+    lines = ["| area | case | against | times better | target | |", "|---|---|---|---:|---:|---|"]
+    for area, cases in areas.items():
+        for case in cases:
+            missed, factors = case.missed(), case.factors()
+            for name, least in case.targets.items():
+                verdict = "**missed**" if name in missed else "met"
+                lines.append(
+                    f"| {area} | {case.name} | {name} | {factors[name].median:.3g} | "
+                    f"≥ {least:.3g} | {verdict} |"
+                )
+            if case.curve is not None and case.curve.most is not None:
+                verdict = "**missed**" if missed else "met"
+                lines.append(
+                    f"| {area} | {case.name} | exponent | {case.entries[OURS].median:.3g} | "
+                    f"≤ {case.curve.most:g} | {verdict} |"
+                )
+    return lines
+
+
+def table(cases: Sequence[Case]) -> list[str]:
+    """Ratios first."""
+    if not cases:
+        return []
+    head = "| case | rival | times better | wideangle | rival's value | unit | target |"
+    return [
+        head,
+        "|---|---|---:|---:|---:|---|---:|",
+        *(row for case in cases for row in _rows(case)),
+    ]
+
+
+def growth(cases: Sequence[Case]) -> list[str]:
+    """Exponents, and the picture of the points behind them."""
+    if not cases:
+        return []
+    lines = [f"![Cost against size]({PICTURE.as_posix()})\n"]
+    lines += ["| cost | in | from | to | exponent | limit |", "|---|---|---:|---:|---:|---:|"]
+    for case in cases:
+        assert case.curve is not None
+        low, high = case.entries[OURS].quartiles
+        sizes = case.curve.sizes
+        limit = "" if case.curve.most is None else f"{case.curve.most:g}"
+        lines.append(
+            f"| {case.name} | {case.curve.axis} | {sizes[0]:,.0f} | {sizes[-1]:,.0f} | "
+            f"{case.entries[OURS].median:.2f} ({low:.2f} to {high:.2f}) | "
+            f"{limit}{', **missed**' * bool(case.missed())} |"
+        )
+    return lines
+
+
+def render_summary(record: Mapping[str, Any]) -> str:
+    """The rows for the README: other libraries, and every target that was missed."""
+    cases = [from_json(case) for _, area in _areas(record) for case in area["cases"]]
+    lines = ["| measured | wideangle | rival | times better |", "|---|---:|---:|---:|"]
+    for case in cases:
+        missed = case.missed()
+        for name, factor in case.factors().items():
+            if not (name in missed or name.startswith(SHOWN)):
+                continue
+            ours, theirs = _value(case, OURS), _value(case, name)
+            verdict = f" (target {case.targets[name]:.3g} missed)" if name in missed else ""
+            lines.append(
+                f"| {case.name} | {ours} | {theirs} {name} | {factor.median:.3g}{verdict} |"
+            )
+    return "\n".join([*lines, "", where(record)])
+
+
+def put_between_marks(text: str, block: str) -> str:
+    """Replace what lies between the marks."""
+    begin, end = MARKS
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"the text must have {begin} and {end} once each.")
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{block}\n{end}{tail}"
+
+
+def _rows(case: Case) -> Iterator[str]:
+    ours = show(case.entries[OURS].median)
+    if not case.factors():
+        yield f"| {case.name} | | | {ours} | | {case.unit} | |"
+    missed = case.missed()
+    for name, factor in case.factors().items():
+        low, high = factor.quartiles
+        least = case.targets.get(name)
+        target = "" if least is None else f"≥ {least:.3g}" + ", **missed**" * (name in missed)
+        yield (
+            f"| {case.name} | {name} | {factor.median:.3g} ({low:.3g} to {high:.3g}) | {ours} | "
+            f"{show(case.entries[name].median)} | {case.unit} | {target} |"
+        )
+
+
+def _value(case: Case, name: str) -> str:
+    value = case.entries[name].median
+    if case.unit == "s":
+        return f"{show(1e3 * value)} ms" if value < 1 else f"{show(value)} s"
+    return show(value) if case.unit == "count" else f"{show(value)} {case.unit}"
+
+
+def main(arguments: list[str]) -> None:
+    """Read the record, write the page and its picture, refresh the README."""
+    source, page, *readme = map(Path, arguments)
+    record = json.loads(source.read_text(encoding="utf-8"))
+    page.write_text(render(record), encoding="utf-8")
+    cases = [from_json(case) for _, area in _areas(record) for case in area["cases"]]
+    curves = [case for case in cases if case.curve is not None]
+    if curves:
+        from wideangle_lab.bench.pictures import draw_growth
+
+        draw_growth(curves, page.parent / PICTURE)
+    for path in readme:
+        text = put_between_marks(path.read_text(encoding="utf-8"), render_summary(record))
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

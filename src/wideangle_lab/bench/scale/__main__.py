@@ -1,0 +1,95 @@
+"""``python -m wideangle_lab.bench.scale``: measure, and write ``results/bench/scale.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.bench.machine import describe
+from wideangle_lab.bench.scale import jobs, model
+from wideangle_lab.bench.scale.pace import GRID
+from wideangle_lab.bench.scale.shares import shares
+
+RECORD = Path("results") / "bench" / "scale.json"
+PARTS = ("vi", "shares", "features")
+
+
+def main() -> None:
+    """Run the parts that are asked for; the others stay as the record has them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m wideangle_lab.bench.scale", description=__doc__
+    )
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--folder", type=Path, help="for the drawn files; needs 4 GB")
+    parser.add_argument("--part", choices=PARTS, action="append", help="by default all")
+    parser.add_argument("--output", type=Path, default=RECORD)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    record: dict[str, Any] = {}
+    if given.output.exists():
+        record = json.loads(given.output.read_text(encoding="utf-8"))
+    for part in given.part or PARTS:
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            stamp = describe() | {"started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+            record[part] = {"stamp": stamp, **MEASURES[part](folder, given.rows, given.seed)}
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
+    """Constants of the machine from small runs; then large ones beside what these predict."""
+    found: dict[str, Any] = {"machine": jobs.run("machine", seed=seed), "paces": []}
+    for experts, starts, columns in GRID:
+        pace = jobs.run("pace", experts=experts, starts=starts, columns=columns, seed=seed)
+        found["paces"].append(_told(pace))
+    costs = model.learn(found["paces"])
+    found["costs"] = costs._asdict()
+    found["draw"] = _told(jobs.run("draw", folder=folder, rows=rows, seed=seed, what="classes"))
+    found["fits"] = []
+    for experts, starts, passes in ((8, 2, 1), (16, 4, 1)):
+        fit = jobs.run(
+            "vi", folder=folder, rows=rows, seed=seed, n_experts=experts, n_starts=starts,
+            n_passes=passes,
+        )  # fmt: skip
+        fit["predicted_cpu_seconds"] = costs.vi(rows, fit["columns"], experts, starts, passes)
+        found["fits"].append(_told(fit))
+    return found
+
+
+def measure_features(folder: str, rows: int, seed: int) -> dict[str, Any]:
+    """A thirtieth of the rows, then all of them beside what that predicts."""
+    found: dict[str, Any] = {"fits": []}
+    for n, draws in ((rows // 30, 8), (rows, 3)):
+        jobs.run("draw", folder=folder, rows=n, seed=seed, what="features")
+        options = {"folder": folder, "rows": n, "seed": seed, "n_warmup": 1, "n_draws": draws}
+        found["fits"].append(_told(jobs.run("features", **options)))
+    small, large = found["fits"]
+    found["costs"] = {"row": small["sweep_cpu_seconds"] / small["rows"]}
+    large["predicted_cpu_seconds"] = found["costs"]["row"] * rows
+    return found
+
+
+def measure_shares(_: str, rows: int, seed: int) -> dict[str, Any]:
+    """A gradient and a pass on one device and on several, one core for each."""
+    cores = sorted(os.sched_getaffinity(0))
+    size = {"rows": min(rows, 2**20), "columns": 64, "n_experts": 16}
+    return {**size, "cores": len(cores), "plans": shares(**size, cores=cores)}
+
+
+def _told(one: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: float(f"{value:.6g}") if isinstance(value, float) else value
+        for name, value in one.items()
+        if name != "job"
+    }
+
+
+MEASURES = {"vi": measure_vi, "shares": measure_shares, "features": measure_features}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Core seconds of one row of stochastic VI in many settings: what the cost model is made of.
+
+Of all cores, and not on the wall: other programs on the machine change them little.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+GRID = ((4, 1, 31), (8, 2, 31), (16, 2, 31), (8, 4, 31), (4, 1, 127), (8, 2, 127), (16, 4, 63))
+"""Experts, starts, columns."""
+ROWS, PASSES, REPEATS = 65_536, (1, 7), 2
+
+
+def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str, float]:
+    """Core seconds for a row of a pass, for a row of the first look, and to begin at all."""
+    from wideangle.mixture_of_experts import stream as moe_stream
+    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.streaming import NpyRows
+
+    generator = np.random.default_rng(seed)
+    X = generator.standard_normal((ROWS, columns), np.float32)
+    y = (X[:, 0] * X[:, 1] + 0.5 * generator.standard_normal(ROWS) > 0).astype(np.int8)
+    source = NpyRows(X, y)
+
+    def fit(n_passes: int) -> float:
+        model = MixtureOfExpertsClassifier(
+            n_experts, inference="vi", n_starts=n_starts, n_passes=n_passes, random_state=seed,
+            progress=False,
+        )  # fmt: skip
+        began = time.process_time()
+        model.fit_stream(source)
+        return time.process_time() - began
+
+    first = fit(PASSES[0])  # compiles
+    # In turns and the shortest of them: another program can only make a run longer.
+    seconds = [[fit(n) for n in PASSES] for _ in range(REPEATS)]
+    short, long = np.min(seconds, axis=0)
+    row = (long - short) / (ROWS * (PASSES[1] - PASSES[0]))
+    model = MixtureOfExpertsClassifier(n_experts, inference="vi", progress=False, random_state=0)
+    began = time.process_time()
+    moe_stream.prepare(model, source)
+    look = (time.process_time() - began) / ROWS
+    return {"row": row, "look": look, "begin": first - PASSES[0] * ROWS * row - ROWS * look}
+
+
+def copy_pace(seed: int) -> dict[str, Any]:
+    """Bytes a second of a copy, and floating-point operations a second of a matrix product."""
+    generator = np.random.default_rng(seed)
+    block = generator.standard_normal((2**24,), np.float32)
+    square = generator.standard_normal((1024, 1024), np.float32)
+
+    def shortest(function: Any) -> float:
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            function()
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
+
+    return {
+        "copy_bytes_per_second": 2 * block.nbytes / shortest(block.copy),
+        "product_flops_per_second": 2 * 1024**3 / shortest(lambda: square @ square),
+    }

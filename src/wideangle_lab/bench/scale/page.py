@@ -1,0 +1,210 @@
+"""From the records to docs/scaling.md: ``python -m wideangle_lab.bench.scale.page``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.bench.scale.model import Costs
+from wideangle_lab.bench.scale.words import BEGIN, DEVICES, LIMITS, MODEL, UNMEASURED
+
+RECORD, CARD = Path("results/bench/scale.json"), Path("results/bench/h200.json")
+PAGE = Path("docs/scaling.md")
+BILLION = 1_000_000_000
+NEAR = 0.3
+"""How far a prediction may be from the measurement."""
+MINUTE, HOUR = 60.0, 3600.0
+CLUSTER = 64
+"""Cores of a small cluster."""
+ADULT = {"rows": 32_561, "columns": 123, "experts": 30, "starts": 4, "passes": 20}
+"""The variational fit of the record of the card."""
+
+
+def render(record: dict[str, Any], card: dict[str, Any]) -> str:
+    """The whole page."""
+    costs = Costs(**record["vi"]["costs"])
+    parts = [BEGIN, *summary(record, card, costs)]
+    parts += ["\n## Ten million rows\n", *million(record), DEVICES]
+    parts += devices(record["shares"]) if "shares" in record else [UNMEASURED]
+    parts += [MODEL, *constants(record, costs), *billion(record, card, costs), LIMITS]
+    return "\n".join(parts)
+
+
+def summary(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[str]:
+    """What a laptop, a card and a cluster can do."""
+    vi = costs.vi(BILLION, 31, 8, 2, 1)
+    sweep = BILLION * record["features"]["costs"]["row"]
+    return [
+        "| | rows, at most | how |",
+        "|---|---|---|",
+        "| one laptop, rows in memory | what fits, as float32, twice | `fit` |",
+        f"| one core, rows on disk | a billion in {duration(vi)} a pass (VI, 8 experts, 2 starts,"
+        f" 31 columns), {duration(sweep)} a sweep (features, 64 columns) | `fit_stream` |",
+        f"| one GPU | a billion in {duration(BILLION * card_row(card))} a pass (VI, 30 experts, 4 "
+        "starts, 123 columns), if they come fast enough | `fit`, `fit_stream` |",
+        "| many devices or machines | as many times more | `with rows_over():` |",
+        "",
+        "The first line is a rule, the others are computed below from measured runs.",
+    ]
+
+
+def million(record: dict[str, Any]) -> list[str]:
+    """The large runs, measured and predicted."""
+    vi, features = record["vi"], record["features"]
+    rows = [
+        (
+            f"VI, {fit['n_experts']} experts, {fit['n_starts']} starts, {_count(fit['n_passes'])}",
+            duration(fit["seconds"]),
+            f"{fit['cpu_seconds']:.0f} s",
+            f"{fit['predicted_cpu_seconds']:.0f} s",
+            f"{fit['peak_mib']:,.0f} MiB",
+            f"log-loss {fit['loss']:.4f}; truth {fit['loss_of_truth']:.4f}, logistic regression "
+            f"{fit['loss_of_logistic_regression']:.4f}",
+        )
+        for fit in vi["fits"]
+    ]
+    fit = features["fits"][-1]
+    rows.append(
+        (
+            f"features, one sweep of {fit['n_warmup'] + fit['n_draws']}",
+            duration(fit["sweep_seconds"]),
+            f"{fit['sweep_cpu_seconds']:.0f} s",
+            f"{fit['predicted_cpu_seconds']:.0f} s",
+            f"{fit['peak_mib']:,.0f} MiB",
+            f"{fit['n_features']} features found of {fit['true_features']}, each within "
+            f"{100 * fit['largest_error']:.2g} % of the truth; noise {fit['noise']:.4f}, truth "
+            f"{fit['true_noise']:g}",
+        )
+    )
+    first = vi["fits"][0]
+    size = first["rows"] * 4 * first["columns"] / 2**30
+    wide = fit["rows"] * 4 * fit["columns"] / 2**30
+    return [
+        f"{first['rows']:,} rows of {first['columns']} columns ({size:.1f} GiB, classes from five "
+        f"experts) and {fit['rows']:,} of {fit['columns']} ({wide:.1f} GiB, sums of eight features "
+        "and noise), drawn to disk in blocks; `python -m wideangle_lab.bench.scale`.",
+        "",
+        *table(("fit", "time", "core seconds", "predicted", "peak memory", "quality"), rows),
+        "",
+        where("Variational fits", vi["stamp"]) + " " + where("Features", features["stamp"]),
+    ]
+
+
+def devices(shares: dict[str, Any]) -> list[str]:
+    """How much of each device is used."""
+    rows = [
+        (
+            f"{plan['processes']} x {plan['devices']}",
+            f"{1e3 * plan['gradient_seconds']:.1f} ms",
+            f"{100 * plan['gradient_efficiency']:.0f} %",
+            f"{plan['pass_seconds']:.2f} s",
+            f"{100 * plan['pass_efficiency']:.0f} %",
+        )
+        for plan in shares["plans"]
+    ]
+    head = ("processes x devices", "gradient", "efficiency", "pass of VI", "efficiency")
+    return [
+        f"{shares['rows']:,} rows of {shares['columns']} columns, {shares['n_experts']} experts, a "
+        "core for every device; VI with two starts and minibatches of 8192:",
+        "",
+        *table(head, rows),
+        "",
+        where("Measured", shares["stamp"]),
+    ]
+
+
+def constants(record: dict[str, Any], costs: Costs) -> list[str]:
+    """The constants of the machine, and how well they predict."""
+    numbers = [f"{name} {1e9 * value:.3g} ns" for name, value in costs._asdict().items()][1:]
+    worst = max(abs(gap) for gap in gaps(record))
+    return [
+        f"Here: to begin {costs.begin:.0f} s, {', '.join(numbers)}; a row of a feature sweep "
+        f"{1e6 * record['features']['costs']['row']:.2g} µs. The large runs above, which were not "
+        f"fitted, are predicted within {100 * worst:.0f} %."
+    ]
+
+
+def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[str]:
+    """A billion rows, on paper."""
+    vi, wide = costs.vi(BILLION, 31, 8, 2, 1), costs.vi(BILLION, 123, 30, 4, 1)
+    sweep = BILLION * record["features"]["costs"]["row"]
+    rows = [
+        ("VI, 8 experts, 2 starts, 31 columns, one pass", vi, 4 * 31),
+        ("VI, 30 experts, 4 starts, 123 columns, one pass", wide, 4 * 123),
+        ("features, 64 columns, 8 features, one sweep", sweep, 4 * 64),
+    ]
+    body = [
+        (name, f"{BILLION * size / 1e9:,.0f} GB", duration(time), duration(time / CLUSTER))
+        for name, time, size in rows
+    ]
+    return [
+        "",
+        "## A billion rows, on paper",
+        "",
+        *table(("fit", "rows", "one core", f"{CLUSTER} cores, at best"), body),
+        "",
+        "The last column divides by the number of cores: divide by the efficiency, too, where it "
+        "is known. It is for rows spread over devices: a stream is read by each process, and the "
+        "feature sampler stays in one (see limits). On one H200 "
+        "the second line is "
+        f"{duration(BILLION * card_row(card))} by the pace of Adult-9 ([the GPU]"
+        "(gpu.md)); its rows then have to arrive at "
+        f"{4 * 123 / card_row(card) / 1e9:.1f} GB/s. Assignments of the feature sampler take "
+        "a byte for each row and feature, 8 GB here.",
+    ]
+
+
+def gaps(record: dict[str, Any]) -> list[float]:
+    """Relative errors of the predictions of all large runs."""
+    pairs = [(fit["predicted_cpu_seconds"], fit["cpu_seconds"]) for fit in record["vi"]["fits"]]
+    large = record["features"]["fits"][-1]
+    pairs.append((large["predicted_cpu_seconds"], large["sweep_cpu_seconds"]))
+    return [predicted / measured - 1.0 for predicted, measured in pairs]
+
+
+def card_row(card: dict[str, Any]) -> float:
+    """Seconds of one row of a pass on the card."""
+    seconds = card["parts"]["Adult-9 variational"]["result"]["again"]["seconds"]
+    return seconds / (ADULT["rows"] * ADULT["passes"])
+
+
+def duration(seconds: float) -> str:
+    """Two digits in the unit that suits."""
+    for size, unit in ((24 * HOUR, "days"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"  # noqa: PLR2004
+
+
+def where(what: str, stamp: dict[str, Any]) -> str:
+    """Machine and commit of a measurement."""
+    machine = stamp["machine"]
+    return (
+        f"{what}: {machine['processor']}, {stamp['started']}, load {machine['load_at_start'][0]:g} "
+        f"at the start, commit {stamp['commit']}."
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of Markdown, numbers to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _count(passes: int) -> str:
+    return "one pass" if passes == 1 else f"{passes} passes"
+
+
+def main() -> None:
+    """Write the page; fail if a prediction is too far off."""
+    record, card = (json.loads(path.read_text(encoding="utf-8")) for path in (RECORD, CARD))
+    PAGE.write_text(render(record, card), encoding="utf-8")
+    if any(abs(gap) > NEAR for gap in gaps(record)):
+        sys.exit(f"a prediction is off by more than {100 * NEAR:.0f} %: {gaps(record)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""How much faster one fit is on several devices: a gradient and a pass of VI, timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+REPEATS = 7
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def share(
+    rows: int,
+    columns: int,
+    n_experts: int,
+    processes: int,
+    process: int,
+    port: int,
+    cores: list[int],
+) -> dict[str, float]:
+    """Seconds of a gradient of the log-likelihood and of a pass of VI, on all devices together."""
+    os.sched_setaffinity(0, cores)
+    import jax
+    import jax.numpy as jnp
+
+    from wideangle import sharding
+    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.experts import LogisticExperts
+    from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
+    from wideangle.mixture_of_experts.shards import shard
+
+    if processes > 1:
+        sharding.join(f"localhost:{port}", processes, process)
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((rows, columns), np.float32)
+    y = (X[:, 0] * X[:, 1] > 0).astype(np.int32)
+    gate, experts = generator.standard_normal((2, n_experts, columns), np.float32) / columns**0.5
+    weights = Weights(jnp.asarray(gate), jnp.asarray(experts)[:, None])
+    with sharding.rows_over() as mesh:
+        batch = shard(Batch(X, y, np.ones(rows, np.float32)), mesh)
+        expert = LogisticExperts()
+        gradient = jax.jit(jax.value_and_grad(lambda w, b: log_lik(expert, w, b)))
+        seconds = []
+        for _ in range(REPEATS + 1):
+            began = time.perf_counter()
+            jax.block_until_ready(gradient(weights, batch))
+            seconds.append(time.perf_counter() - began)
+        del batch
+        pace = []
+        for n_passes in (1, 1, 3):
+            began = time.perf_counter()
+            model = MixtureOfExpertsClassifier(
+                n_experts, inference="vi", n_starts=2, n_passes=n_passes, batch_size=8192,
+                learn_prior=False, standardise=False, random_state=0, progress=False,
+            )  # fmt: skip
+            model.fit(X, y)
+            pace.append(time.perf_counter() - began)
+    return {
+        "gradient_seconds": float(np.median(seconds[1:])),
+        "pass_seconds": (pace[2] - pace[1]) / 2,
+        "value": float(gradient(weights, Batch(X, y, np.ones(rows, np.float32)))[0]),
+    }
+
+
+def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[dict[str, Any]]:
+    """One device; then 2, 4, ... in one process, and in as many processes; a core for each."""
+    counts = [2**i for i in range(1, 5) if 2**i <= len(cores)]
+    plans = [(1, 1), *((n, 1) for n in counts), *((1, n) for n in counts)]
+    found = []
+    for devices, processes in plans:
+        measured = _together(rows, columns, n_experts, devices, processes, cores)
+        found.append({"devices": devices, "processes": processes, **measured})
+        for name in ("gradient", "pass"):
+            alone = found[0][f"{name}_seconds"]
+            faster = alone / found[-1][f"{name}_seconds"]
+            found[-1][f"{name}_efficiency"] = faster / (devices * processes)
+    return found
+
+
+def _together(
+    rows: int, columns: int, n_experts: int, devices: int, processes: int, cores: list[int]
+) -> dict[str, float]:
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        port = one.getsockname()[1]
+    running = []
+    for process in range(processes):
+        own = cores[process * devices : (process + 1) * devices]
+        options = {
+            "rows": rows, "columns": columns, "n_experts": n_experts,
+            "processes": processes, "process": process, "port": port,
+        }  # fmt: skip
+        options["cores"] = own
+        flags = f"{ONE_THREAD} --xla_force_host_platform_device_count={devices}"
+        running.append(
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "wideangle_lab.bench.scale.jobs",
+                    "share",
+                    json.dumps(options),
+                ],
+                env=os.environ | {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [process.communicate()[0] for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError(f"{devices} devices, {processes} processes: one of them failed")
+    return json.loads(outputs[0].splitlines()[-1])

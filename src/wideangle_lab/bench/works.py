@@ -1,0 +1,111 @@
+"""One unit of work of each inference at any size: what grows, and what is counted.
+
+Each function takes a seed and a size, prepares everything, and returns a call without arguments
+that does the work once more: a pass of the variational fit, a draw of the Hamiltonian sampler, a
+sweep of the feature sampler, a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.infer.ascent import Minibatches, ascend, begin
+from wideangle.infer.run import run
+from wideangle.mixture_of_experts.climb import TABLE, Data, Job, Objective
+from wideangle.mixture_of_experts.coordinates import Priors, Problem
+from wideangle.mixture_of_experts.likelihood import Batch
+from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, point_of, subsample
+from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.start import start
+from wideangle_lab.bench import expert_problem as experts
+from wideangle_lab.bench import features
+
+
+class Size(NamedTuple):
+    """Rows, columns, and experts or features."""
+
+    rows: int
+    columns: int
+    components: int
+
+
+Work = Callable[[int, Size], Callable[[], Any]]
+
+
+def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
+    """A pass over the rows by the variational fit, from one and the same state."""
+    _, rows, targets = experts.draw_problem(seed, experts.Size(*size))
+    prior = experts.prior_of(experts.Size(*size))
+    job = Job(
+        prior, prior, experts.EXPERT, q="diagonal", n_passes=1, batch_size=1024,
+        learning_rate=0.02, strengths=(0.0, 0.0), gamma=1.0, dtype=np.float32,
+    )  # fmt: skip
+    data = Data(rows, targets, np.ones(size.rows, np.float32))
+    keys = jax.random.split(jax.random.key(seed))
+    first = start(keys[0], job.q, experts.EXPERT, data, size.components, n_starts=1)
+    state = begin(first)
+    batches = Minibatches(seed, *data, job.batch_size)
+    noise = jax.random.normal(keys[1], (max(TABLE, 4 * size.components * batches.size),), job.dtype)
+    constants = noise, job.terms(jnp.full(1, 0.35, job.dtype))
+    rates = jax.tree.map(lambda _: job.learning_rate, state.position)
+    options = {"rates": rates, "n_steps": batches.per_pass, "progress": False}
+    objective = Objective(experts.EXPERT)
+    return lambda: ascend(keys[1], objective, state, batches, constants, **options).state
+
+
+def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
+    """One more draw of one chain of the default sampler, on dense rows."""
+    weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
+    prior = experts.prior_of(experts.Size(*size))
+    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    problem = Problem(Priors(prior, prior), experts.EXPERT, batch)
+    method, key = SAMPLERS["hmc"], jax.random.key(seed)
+    point = point_of(problem.priors, weights)
+    typical = jax.tree.map(lambda leaf: leaf[None], point)
+    latents = jax.jit(method.enter)(point, typical, subsample(key, problem, FISHER_ROWS))
+    options: dict[str, Any] = {"n_warmup": 0, "n_chains": 1, "progress": False, "chunk": 1}
+    options |= {"steps": method.steps, "targets": method.targets, "collect": method.collect}
+    chain = jax.tree.map(lambda leaf: leaf[None], latents)
+    state = run(key, method.recipe, chain, n_draws=0, data=problem, **options).state
+
+    def draw() -> Any:
+        nonlocal state
+        n_draws = int(state.iteration) + 1
+        more = run(key, method.recipe, None, n_draws=n_draws, data=problem, resume=state, **options)
+        state = more.state
+        return state.latents
+
+    return draw
+
+
+def sweep_of_features(seed: int, size: Size) -> Callable[[], Any]:
+    """A sweep over dense rows, from the true features."""
+    return features.dense_sweeper(seed, features.Size(*size)).sweep
+
+
+def dense_gradient(seed: int, size: Size) -> Callable[[], Any]:
+    """A gradient of the mixture of experts on dense rows."""
+    weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
+    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    return lambda: experts.value_and_gradient(weights, batch)
+
+
+def sparse_gradient(seed: int, size: Size) -> Callable[[], Any]:
+    """The same on sparse rows."""
+    weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
+    batch = SparseBatch(rows, targets, np.ones(size.rows))
+    return lambda: experts.value_and_gradient(weights, batch)
+
+
+WORKS: dict[str, Work] = {
+    "VI, a pass": pass_of_vi,
+    "MCMC, a draw": draw_of_mcmc,
+    "feature sampler, a sweep": sweep_of_features,
+    "dense gradient": dense_gradient,
+    "sparse gradient": sparse_gradient,
+}

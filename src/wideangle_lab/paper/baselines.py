@@ -1,0 +1,148 @@
+"""Usual classifiers, each tuned by cross-validation on the training part.
+
+Those that give probabilities are chosen by log-loss; the two machines that give margins by
+accuracy, and their margins become probabilities by Platt's logistic curve, learned by
+cross-validation as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
+from sklearn.svm import LinearSVC
+
+from wideangle_lab.paper.infinite_svm import InfiniteSVM
+
+N_TREES = 300
+N_LANDMARKS = 1000
+"""Most rows of Nystroem's map of a kernel; at most half of the training rows."""
+GAMMAS = [0.2, 1.0, 5.0]
+"""Widths of radial kernels, in units of 1 / (mean squared length of a row)."""
+Grid = dict[str, list[Any]]
+
+
+class Baseline(NamedTuple):
+    """A classifier, what is tuned, and by what."""
+
+    model: Any
+    grid: Grid
+    scoring: str = "neg_log_loss"
+
+
+def logistic_regression(seed: int, size: tuple[int, float]) -> Baseline:
+    """L2-regularised, on columns scaled to at most 1."""
+    model = make_pipeline(MaxAbsScaler(), LogisticRegression(max_iter=5000))
+    return Baseline(model, {"logisticregression__C": [0.01, 0.1, 1.0, 10.0, 100.0]})
+
+
+def kernel_svm(seed: int, size: tuple[int, float]) -> Baseline:
+    """Radial kernel by Nystroem's map, then a linear machine."""
+    n_rows, length = size
+    kernel = Nystroem(n_components=min(N_LANDMARKS, n_rows // 2), random_state=seed)
+    machine = LinearSVC(dual=False, random_state=seed)
+    grid = {
+        "nystroem__gamma": [gamma / length for gamma in GAMMAS],
+        "linearsvc__C": [0.1, 1.0, 10.0],
+    }
+    return Baseline(make_pipeline(MaxAbsScaler(), kernel, machine), grid, "accuracy")
+
+
+def random_forest(seed: int, size: tuple[int, float]) -> Baseline:
+    """Small leaves overfit probabilities, so their size is what is tuned."""
+    model = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=1)
+    return Baseline(model, {"min_samples_leaf": [1, 5, 20], "max_depth": [None, 20]})
+
+
+def gradient_boosting(seed: int, size: tuple[int, float]) -> Baseline:
+    """Histogram trees; the number of rounds by early stopping. Its rows are dense."""
+    model = HistGradientBoostingClassifier(
+        early_stopping=True, max_iter=1000, n_iter_no_change=20, random_state=seed
+    )
+    grid = {
+        "histgradientboostingclassifier__learning_rate": [0.03, 0.1],
+        "histgradientboostingclassifier__max_leaf_nodes": [7, 15, 31],
+    }
+    return Baseline(make_pipeline(FunctionTransformer(_dense, accept_sparse=True), model), grid)
+
+
+def neural_network(seed: int, size: tuple[int, float]) -> Baseline:
+    """One to three hidden layers, early stopping on a tenth of the rows."""
+    network = MLPClassifier(early_stopping=True, max_iter=200, random_state=seed)
+    grid = {
+        "mlpclassifier__hidden_layer_sizes": [(64,), (64, 64), (128, 64, 32)],
+        "mlpclassifier__alpha": [1e-3, 0.1, 1.0],
+    }
+    return Baseline(make_pipeline(MaxAbsScaler(), network), grid)
+
+
+def infinite_svm(seed: int, size: tuple[int, float]) -> Baseline:
+    """Mixture of kernel machines; ours, see :mod:`wideangle_lab.paper.infinite_svm`."""
+    grid = {
+        "infinitesvm__n_components": [3, 10],
+        "infinitesvm__gamma": [gamma / size[1] for gamma in GAMMAS[:2]],
+        "infinitesvm__C": [1.0, 10.0, 100.0],
+    }
+    landmarks = min(N_LANDMARKS, size[0] // 2)
+    model = InfiniteSVM(n_landmarks=landmarks, random_state=seed, max_iter=20)
+    return Baseline(make_pipeline(MaxAbsScaler(), model), grid, "accuracy")
+
+
+BASELINES: dict[str, Callable[[int, tuple[int, float]], Baseline]] = {
+    "LR": logistic_regression,
+    "KSVM": kernel_svm,
+    "RF": random_forest,
+    "GB": gradient_boosting,
+    "MLP": neural_network,
+    "ISVM": infinite_svm,
+}
+NAMES = {
+    "LR": "logistic regression",
+    "KSVM": "kernel SVM",
+    "RF": "random forest",
+    "GB": "gradient boosting",
+    "MLP": "multilayer perceptron",
+    "ISVM": "infinite SVM",
+}
+
+
+def fit_baseline(
+    name: str, X: Any, y: np.ndarray, *, seed: int, n_folds: int
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The tuned classifier, fitted to all training rows, what was chosen, and what it found."""
+    X = sp.csr_array(X) if sp.issparse(X) else X
+    scaled = MaxAbsScaler().fit_transform(X)
+    length = float(scaled.multiply(scaled).sum() if sp.issparse(scaled) else np.sum(scaled**2))
+    model, grid, scoring = BASELINES[name](seed, (X.shape[0], length / X.shape[0] or 1.0))
+    folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    search = GridSearchCV(model, grid, scoring=scoring, cv=folds, n_jobs=n_threads())
+    search.fit(X, y)
+    chosen = {key.rpartition("__")[2]: value for key, value in search.best_params_.items()}
+    score = float(search.best_score_)
+    best = search.best_estimator_
+    found = {"n_used": best[-1].n_used_} if name == "ISVM" else {}
+    if scoring == "accuracy":
+        best = CalibratedClassifierCV(best, cv=folds, ensemble=False, n_jobs=n_threads())
+        return best.fit(X, y), {**chosen, "validation_accuracy": 100 * score}, found
+    return best, {**chosen, "validation_log_loss": -score}, found
+
+
+def n_threads() -> int:
+    """Cores this process may use: one in a worker among others, which sets this variable."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return min(allowed, int(os.environ.get("OMP_NUM_THREADS", allowed)))
+
+
+def _dense(X: Any) -> Any:
+    return X.toarray() if sp.issparse(X) else X

@@ -1,0 +1,123 @@
+"""Running one cell of a table of classifiers."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+from wideangle_lab.paper.baselines import BASELINES, fit_baseline
+from wideangle_lab.paper.cells import Cell
+from wideangle_lab.paper.methods import estimator
+from wideangle_lab.paper.metrics import evaluate, row_losses
+from wideangle_lab.paper.records import Outcome, Record, Tunings
+from wideangle_lab.paper.task import Task, task_of
+from wideangle_lab.paper.tuning import tuned
+
+
+class _Fitted(NamedTuple):
+    proba: np.ndarray
+    seconds: dict[str, float]
+    chosen: dict[str, Any]
+    diagnostics: dict[str, Any]
+    tunings: dict[str, dict[str, Any]]
+
+
+def execute(cell: Cell, known: Tunings) -> Outcome:
+    """Choose settings, fit, predict, measure; warnings are kept, not shown."""
+    task = task_of(cell)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        done = (_baseline if cell.method in BASELINES else _experts)(cell, task, known)
+    said = dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)
+    return Outcome(
+        metrics={**evaluate(task.y_test, done.proba, task.groups), "n_train": len(task.y_train)},
+        losses=row_losses(task.y_test, done.proba),
+        seconds=done.seconds,
+        chosen=done.chosen,
+        diagnostics=done.diagnostics,
+        warnings=tuple(said),
+        tunings=done.tunings,
+    )
+
+
+def _baseline(cell: Cell, task: Task, known: Tunings) -> _Fitted:
+    start = time.perf_counter()
+    model, chosen, diagnostics = fit_baseline(
+        cell.method, task.X_train, task.y_train, seed=cell.seed, n_folds=cell.effort.n_folds
+    )
+    fitted = time.perf_counter()
+    proba = model.predict_proba(task.X_test)
+    seconds = {"fit": fitted - start, "predict": time.perf_counter() - fitted}
+    return _Fitted(proba, seconds, chosen, diagnostics, {})
+
+
+def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
+    choice, made = tuned(cell, task, known)
+    effort = cell.effort
+    options = {
+        "n_warmup": effort.n_warmup,
+        "n_draws": effort.n_draws,
+        "n_chains": effort.n_chains,
+        "n_passes": effort.n_passes,
+        "random_state": cell.seed,
+        "progress": False,
+    }
+    settings = {**options, **cell.settings, **choice["settings"]}
+    model = estimator(cell.method, cell.n_experts, **settings)
+    start = time.perf_counter()
+    model.fit(task.X_train, task.y_train)
+    fitted = time.perf_counter()
+    proba = model.predict_proba(task.X_test)
+    seconds = {
+        "tune": choice["seconds"],
+        "fit": fitted - start,
+        "predict": time.perf_counter() - fitted,
+    }
+    chosen = {**choice["settings"], "validation_losses": choice["losses"]}
+    return _Fitted(proba, seconds, chosen, diagnose(model), made)
+
+
+def diagnose(model: MixtureOfExpertsClassifier) -> dict[str, Any]:
+    """Experts in use, angles, and for chains the worst R-hat and effective sample sizes.
+
+    R-hat of predictions is given apart: chains often agree on them and not on which experts they
+    use.
+    """
+    result: dict[str, Any] = {
+        "n_used": model.n_used_,
+        "mean_angle": model.diversity_.mean_angle,
+        **{name: value for name, value in model.notes_.items() if name != "log_posterior"},
+    }
+    summary = model.diagnostics_
+    if summary is not None:
+        seen = np.array([name.startswith("probability") for name in summary.names])
+        result |= {
+            "rhat": _largest(summary["rhat"]),
+            "rhat_predictions": _largest(summary["rhat"][seen]),
+            "ess_bulk": _smallest(summary["ess_bulk"]),
+            "ess_tail": _smallest(summary["ess_tail"]),
+            "ess_predictions": _smallest(summary["ess_bulk"][seen]),
+            "n_chains": model.n_chains,
+        }
+    return result
+
+
+def headline(record: Record) -> str:
+    """One line about a finished cell."""
+    metrics, used = record.metrics, record.diagnostics.get("n_used")
+    text = f"accuracy {metrics['accuracy']:.2f} %, log-loss {metrics['log_loss']:.4f}"
+    return text + (f", {used:.1f} in use" if used is not None else "")
+
+
+def _largest(values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if len(finite) else None
+
+
+def _smallest(values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.min()) if len(finite) else None

@@ -1,0 +1,69 @@
+"""How hard each suite tries at each level, and which parts of an effort a method feels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wideangle.checks import check_choice
+from wideangle_lab.paper.baselines import BASELINES
+from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA, Cell, Effort
+from wideangle_lab.paper.methods import ROWS
+
+QUICK = Effort(20, 20, 2, 20, 2, False, 300)
+"""Shows that everything runs, not what it is worth."""
+USUAL = {
+    CLASSIFIERS: Effort(),
+    SMALL_DATA: Effort(400, 400),
+    # A sweep is dear, and chains begin from features found by a search.
+    FEATURES: Effort(150, 150, 2),
+}
+TEXT = ("reuters", "tdt", "news20")
+USUAL_TEXT = Effort(20, 20, 2)
+"""Text has 5000 columns and hundreds of features: a sweep takes seconds without an accelerator."""
+FULL = {
+    CLASSIFIERS: Effort(mixture_folds=5),
+    SMALL_DATA: Effort(1000, 1000),
+    FEATURES: Effort(500, 500, 4),
+}
+"""The paper's protocol, with chains long enough to be judged."""
+LEVELS = ("quick", "usual", "full")
+N_SPLITS = {"quick": 1, "usual": 1, "full": 5}
+"""Random splits (or seeds, where the split is fixed) of each level."""
+
+_ROWS = {"max_rows"}
+_CHAINS = {"n_warmup", "n_draws", "n_chains"}
+_CHOICE = {"tune", "mixture_folds"}
+_FELT = {
+    "baseline": _ROWS | {"n_folds"},
+    "map": _ROWS | _CHOICE | {"n_passes"},
+    "vi": _ROWS | _CHOICE | {"n_passes"},
+    "mcmc": _ROWS | _CHOICE | _CHAINS,
+    FEATURES: _ROWS | _CHAINS,
+}
+
+
+def effort_of(
+    suite: str, level: str, changes: Mapping[str, Any] | None = None, data: str = ""
+) -> Effort:
+    """The effort of a suite (on a data set), with what the user changed."""
+    check_choice("level", level, LEVELS)
+    usual = {**USUAL, FEATURES: USUAL_TEXT} if data in TEXT else USUAL
+    base = QUICK if level == "quick" else (FULL if level == "full" else usual)[suite]
+    return base._replace(**dict(changes or {}))
+
+
+def kind_of(cell: Cell) -> str:
+    """``baseline``, ``features``, or the inference of a mixture."""
+    if cell.suite == FEATURES:
+        return FEATURES
+    if cell.method in BASELINES:
+        return "baseline"
+    return {**ROWS.get(cell.method, {}), **cell.settings}["inference"]
+
+
+def identity(cell: Cell) -> dict[str, Any]:
+    """What decides the number of a cell: an effort that the method does not feel is left out."""
+    felt = _FELT[kind_of(cell)]
+    plain = cell.as_json()
+    return plain | {"effort": {k: v for k, v in plain["effort"].items() if k in felt}}

@@ -1,0 +1,165 @@
+"""Records: one JSON file for each finished cell, whole or not there.
+
+Beside it lies ``<name>.npz`` with the loss of every test row, for paired comparisons. What was
+chosen for all K of a row on a data set lies under ``tuning``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wideangle.storage.files import write
+from wideangle_lab.paper.cells import Cell, from_json
+from wideangle_lab.paper.efforts import identity
+
+VERSION = 2
+TUNING = "tuning"
+Tunings = Mapping[str, Mapping[str, Any]]
+"""What was chosen before, by name: see :func:`wideangle_lab.paper.tuning.tuned`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What running a cell gives; the process that runs it writes nothing."""
+
+    metrics: dict[str, Any]
+    losses: np.ndarray
+    """Minus log probability of the right class (or log density) of every test row."""
+    seconds: dict[str, float]
+    chosen: dict[str, Any] = field(default_factory=dict)
+    """Settings chosen on the training part, with the scores they were chosen by."""
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    tunings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Choices made on the way that other cells can use."""
+    picture: bytes | None = None
+    """A PNG of what was found."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished cell, read back."""
+
+    cell: Cell
+    data: Mapping[str, Any]
+    """Everything in the file."""
+    path: Path
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Accuracy, log-loss, calibration, and those of groups."""
+        return self.data["metrics"]
+
+    @property
+    def diagnostics(self) -> Mapping[str, Any]:
+        """Convergence, experts in use."""
+        return self.data["diagnostics"]
+
+    def losses(self) -> np.ndarray:
+        """Loss of every test row."""
+        with np.load(self.path.with_suffix(".npz"), allow_pickle=False) as archive:
+            return archive["losses"].astype(np.float64)
+
+    def errors(self) -> np.ndarray:
+        """1 for every test row of two classes that was predicted wrongly, else 0."""
+        return (self.losses() > math.log(2.0)).astype(np.float64)
+
+
+def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -> Record:
+    """Write the record; what lies beside it first, so that a record never lacks it."""
+    path = folder / cell.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    # Half precision: rounding is far below the spread between rows, and records stay small.
+    np.savez_compressed(buffer, losses=np.minimum(outcome.losses, 6e4).astype(np.float16))
+    write(path.with_suffix(".npz"), [buffer.getvalue()])
+    if outcome.picture is not None:
+        write(path.with_suffix(".png"), [outcome.picture])
+    for name, chosen in outcome.tunings.items():
+        write_json(folder / TUNING / f"{name}.json", chosen)
+    data = {
+        "version": VERSION,
+        "cell": cell.as_json(),
+        "metrics": outcome.metrics,
+        "chosen": outcome.chosen,
+        "diagnostics": outcome.diagnostics,
+        "warnings": list(outcome.warnings),
+        "seconds": outcome.seconds,
+        **where,
+    }
+    write_json(path, data)
+    return Record(cell, data, path)
+
+
+def known_tunings(folder: Path, data: str) -> dict[str, dict[str, Any]]:
+    """What was chosen on a data set so far."""
+    found = sorted((folder / TUNING / data).glob("*.json"))
+    return {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
+
+
+def all_tunings(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was chosen on any data set."""
+    found = sorted(path for path in (folder / TUNING).glob("*") if path.is_dir())
+    return {name: one for path in found for name, one in known_tunings(folder, path.name).items()}
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """All or nothing, the same text for the same content; NaN becomes null."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(plain(data), indent=1, sort_keys=True, allow_nan=False)
+    write(path, [text.encode() + b"\n"])
+
+
+def plain(value: Any) -> Any:
+    """JSON's own types, from NumPy's too."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def find(folder: Path, cell: Cell) -> Record | None:
+    """The record of a cell, if it is there; an error if it was made by other settings."""
+    path = folder / cell.path
+    if not path.is_file():
+        return None
+    record = read(path)
+    there, asked = (plain(identity(one)) for one in (record.cell, cell))
+    if there != asked:
+        differing = [key for key in asked if there[key] != asked[key]]
+        told = ", ".join(f"{key}: {there[key]} and not {asked[key]}" for key in differing)
+        raise ValueError(
+            f"{path} was made with other settings ({told}): choose another folder by --out, or "
+            "delete the record."
+        )
+    return record
+
+
+def read(path: Path) -> Record:
+    """One record."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Record(from_json(data["cell"]), data, path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no record of a cell: {error}") from error
+
+
+def read_all(folder: Path, suite: str) -> Iterator[Record]:
+    """All records of a suite, in the order of their names."""
+    for path in sorted((folder / suite).rglob("*.json")):
+        yield read(path)

@@ -1,0 +1,184 @@
+"""Running cells: each once, the rest another time, records as they come.
+
+With an accelerator the mixtures run in this process, one after the other, so that JAX compiles
+once for each shape, and baselines and latent features in processes beside it. Without one, and on
+a Dask cluster, all cells do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.paper.cells import FEATURES, Cell
+from wideangle_lab.paper.efforts import kind_of
+from wideangle_lab.paper.records import Outcome, Record, Tunings, find, keep, known_tunings
+from wideangle_lab.paper.schedule import cluster, processes, spread
+from wideangle_lab.paper.suites import EXECUTE, HEADLINE
+
+Say = Callable[[str], None]
+Describe = Callable[[], Mapping[str, Any]]
+
+
+def say(line: str) -> None:
+    """Print at once, also into a pipe."""
+    print(line, flush=True)
+
+
+@dataclass
+class Report:
+    """What became of the cells."""
+
+    finished: list[Record] = field(default_factory=list)
+    there_before: list[Record] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    left: list[Cell] = field(default_factory=list)
+    """Not begun, or not finished, when the time was over."""
+
+
+class Clock:
+    """The time that is left, and what cells of a kind have taken."""
+
+    def __init__(self, budget: float | None) -> None:
+        self.end = None if budget is None else time.monotonic() + budget
+        self.taken: dict[tuple[str, str], float] = {}
+
+    def left(self) -> float:
+        """Seconds."""
+        return float("inf") if self.end is None else self.end - time.monotonic()
+
+    def allows(self, cell: Cell) -> bool:
+        """Whether a cell may begin: the last one of its kind must fit into what is left.
+
+        Of its row, or else the longest on its data set.
+        """
+        on_data = [seconds for (data, _), seconds in self.taken.items() if data == cell.data]
+        longest = max(on_data, default=0.0)
+        return self.left() > self.taken.get((cell.data, cell.method), longest)
+
+    def note(self, cell: Cell, seconds: float) -> None:
+        """Remember how long a cell took."""
+        self.taken[cell.data, cell.method] = seconds
+
+
+def run(
+    cells: Iterable[Cell],
+    folder: Path,
+    describe: Describe,
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    budget: float | None = None,
+    say: Say = say,
+) -> Report:
+    """Run the cells that have no record yet, until the time is over.
+
+    Parameters
+    ----------
+    describe
+        Machine, versions and commit of where it is called, written into every record.
+    jobs
+        Processes beside this one; 1 runs everything here.
+    dask
+        Address of a Dask scheduler, whose workers then run everything.
+    budget
+        Seconds after which no cell is begun; a cell that runs in this process is finished.
+    """
+    report, clock = Report(), Clock(budget)
+    todo = []
+    for cell in cells:
+        record = find(folder, cell)
+        if record is None:
+            todo.append(cell)
+        else:
+            report.there_before.append(record)
+    say(f"{len(report.there_before)} cells are there, {len(todo)} to run, records in {folder}")
+    job = _Job(folder, describe, report, clock, say)
+    apart = [cell for cell in todo if dask or (jobs > 1 and not _wants_accelerator(cell))]
+    away = {cell.path for cell in apart}
+    here = [cell for cell in todo if cell.path not in away]
+    where = cluster(dask) if dask else processes(min(jobs, len(apart) or 1))
+    beside = threading.Thread(target=job.beside, args=(where, apart)) if apart else None
+    if beside:
+        beside.start()
+    for place, cell in enumerate(here):
+        job.here(cell, f"{place + 1} of {len(here)}")
+    if beside:
+        beside.join()
+    say(
+        f"{len(report.finished)} finished, {len(report.failed)} failed, {len(report.left)} left for"
+        " another time"
+    )
+    return report
+
+
+def run_one(cell: Cell, known: Tunings, describe: Describe) -> tuple[Outcome, dict[str, Any]]:
+    """What a cell gives, and where it was run."""
+    where = dict(describe())
+    outcome = EXECUTE[cell.suite](cell, known)
+    return outcome, {**where, "device": device(cell)}
+
+
+def device(cell: Cell) -> str:
+    """What did the arithmetic; baselines do not touch JAX, and must not wake it up."""
+    if kind_of(cell) == "baseline":
+        return "cpu"
+    import jax
+
+    return jax.devices()[0].device_kind
+
+
+def _wants_accelerator(cell: Cell) -> bool:
+    if kind_of(cell) in ("baseline", FEATURES):
+        return False
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
+class _Job:
+    """Cells of one run, here and beside; both write records and tell of them."""
+
+    def __init__(
+        self, folder: Path, describe: Describe, report: Report, clock: Clock, say: Say
+    ) -> None:
+        self.folder, self.describe = folder, describe
+        self.report, self.clock, self.say = report, clock, say
+
+    def here(self, cell: Cell, place: str) -> None:
+        """One cell in this process, if there is time."""
+        if not self.clock.allows(cell):
+            self.report.left.append(cell)
+            return
+        begun = time.monotonic()
+        known = known_tunings(self.folder, cell.data)
+        self.settle(cell, lambda: run_one(cell, known, self.describe))
+        self.clock.note(cell, time.monotonic() - begun)
+        self.say(f"    {place}; {self.clock.left():.0f} s left")
+
+    def beside(self, where: AbstractContextManager[Executor], cells: list[Cell]) -> None:
+        """All cells on an executor."""
+        with where as executor:
+            self.report.left += spread(executor, cells, self._submit, self.settle, self.clock.left)
+
+    def _submit(self, executor: Executor, cell: Cell) -> Future:
+        return executor.submit(run_one, cell, known_tunings(self.folder, cell.data), self.describe)
+
+    def settle(self, cell: Cell, work: Callable[[], tuple[Outcome, Mapping[str, Any]]]) -> None:
+        """One cell that fails must not take the others with it; it is told, and has no record."""
+        try:
+            record = keep(self.folder, cell, *work())
+        except Exception as error:  # whatever it is: the run goes on
+            self.report.failed[cell.label] = "".join(traceback.format_exception(error))
+            self.say(f"{cell.label}: failed: {type(error).__name__}: {error}")
+            return
+        self.report.finished.append(record)
+        seconds = sum(record.data["seconds"].values())
+        self.say(f"{cell.label}: {HEADLINE[cell.suite](record)}, {seconds:.0f} s")

@@ -1,0 +1,106 @@
+"""Cells in other processes or on other machines: what may begin, and what came back.
+
+An executor of :mod:`concurrent.futures` does the work: processes of joblib's loky, or a Dask
+cluster, which gives the cells of a lost worker to another one. Workers write nothing; what they
+return is written here, at once, so that a run that is killed keeps every finished cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.paper.cells import Cell
+from wideangle_lab.paper.methods import GRIDS
+from wideangle_lab.paper.tuning import leader
+
+ALONE = {
+    "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    # Never the accelerator, whose memory is the main process's.
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+"""One thread for each worker."""
+RETRIES = 3
+"""How often Dask begins a cell anew whose worker was lost."""
+
+
+@contextmanager
+def processes(n_jobs: int) -> Iterator[Executor]:
+    """Processes of this machine; whatever still runs at the end is stopped."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    pool = ProcessPoolExecutor(n_jobs, env=ALONE)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, kill_workers=True)
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[Executor]:
+    """Workers of a running Dask cluster; cells that still run at the end are called off."""
+    from distributed import Client
+
+    with Client(address) as client:
+        executor = client.get_executor(retries=RETRIES)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(wait=False)
+
+
+def before(cells: Sequence[Cell]) -> dict[Path, Cell | None]:
+    """For each cell, by its path, the one that must come first.
+
+    Cells of one row and data set share what is chosen for them, and so do rows that differ by
+    their diversity alone: the first cell of each makes the choice, the others wait for it.
+    """
+    found: dict[Path, Cell | None] = {cell.path: None for cell in cells}
+    first: dict[tuple[Any, ...], Cell] = {}
+    choosing = [cell for cell in cells if cell.effort.tune and cell.method in GRIDS]
+    for cell in sorted(choosing, key=lambda cell: leader(cell.method) != cell.method):
+        own, base = (
+            (cell.suite, cell.data, cell.seed, kind, row)
+            for kind, row in (("own", cell.method), ("base", leader(cell.method)))
+        )
+        found[cell.path] = first.get(own) or first.get(base)
+        first.setdefault(own, cell)
+        first.setdefault(base, cell)
+    return found
+
+
+def spread(
+    executor: Executor,
+    cells: Sequence[Cell],
+    submit: Callable[[Executor, Cell], Future],
+    settle: Callable[[Cell, Callable[[], Any]], None],
+    seconds_left: Callable[[], float],
+) -> list[Cell]:
+    """Run the cells in the order of their needs; returns those that were not ready in time."""
+    needs = before(cells)
+    waiting = list(cells)
+    running: dict[Future, Cell] = {}
+    done: set[Path] = set()
+    while waiting or running:
+        for cell in [one for one in waiting if _ready(needs[one.path], done)]:
+            running[submit(executor, cell)] = cell
+            waiting.remove(cell)
+        left = seconds_left()
+        limit = None if left == float("inf") else max(left, 0.0)
+        finished, _ = wait(running, limit, FIRST_COMPLETED)
+        if not finished:
+            return [*running.values(), *waiting]
+        for future in finished:
+            cell = running.pop(future)
+            settle(cell, future.result)
+            done.add(cell.path)
+    return []
+
+
+def _ready(need: Cell | None, done: set[Path]) -> bool:
+    return need is None or need.path in done

@@ -1,0 +1,67 @@
+"""The rows that a cell trains on and is tested on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.datasets import Dataset
+from wideangle_lab.paper.cells import Cell
+from wideangle_lab.paper.made import data_set
+
+RARE = 0.01
+"""A column is rare if it is active in fewer than this share of the training rows."""
+WITH_RARE_ROWS = ("adult9",)
+"""Data sets of 0/1 columns whose rows with a rare column are looked at apart."""
+
+
+class Task(NamedTuple):
+    """Training and test part."""
+
+    X_train: Any
+    y_train: np.ndarray
+    X_test: Any
+    y_test: np.ndarray
+    groups: dict[str, np.ndarray]
+    """Masks of test rows of interest."""
+    fixed: bool
+    """Whether the split is the same for every seed."""
+
+
+def task_of(cell: Cell) -> Task:
+    """Load, split, and draw the rows asked for: the same for all methods of a seed."""
+    data = data_set(cell.data)
+    if data.y is None:
+        raise ValueError(f"{cell.data} has no classes: choose another data set.")
+    train, test = data.split(cell.seed)
+    groups = {name: mask[test] for name, mask in data.groups.items()}
+    if cell.data in WITH_RARE_ROWS:
+        groups["rare column"] = rare_rows(data, train)[test]
+    most = cell.effort.max_rows
+    train = _some(train, min(cell.n_train or len(train), most or len(train)), cell.seed)
+    kept = _some(np.arange(len(test)), most or len(test), cell.seed)
+    return Task(
+        data.X[train],
+        data.y[train],
+        data.X[test[kept]],
+        data.y[test[kept]],
+        {name: mask[kept] for name, mask in groups.items()},
+        data.fixed_split is not None,
+    )
+
+
+def rare_rows(data: Dataset, train: np.ndarray) -> np.ndarray:
+    """Rows with an active column that is rare among all training rows."""
+    X = sp.csr_array(data.X)
+    share = np.asarray((X[train] != 0).sum(axis=0)).ravel() / len(train)
+    return np.asarray((X != 0) @ (share < RARE).astype(np.int64)).ravel() > 0
+
+
+def _some(rows: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """``n`` of the rows at random (all of them in their order if there are no more)."""
+    if n >= len(rows):
+        return rows
+    chosen = np.random.default_rng([seed, n]).choice(len(rows), n, replace=False)
+    return rows[np.sort(chosen)]

@@ -1,0 +1,120 @@
+"""Choosing the settings of a row on the training rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold
+
+from wideangle.datasets import random_split
+from wideangle_lab.paper.cells import Cell
+from wideangle_lab.paper.methods import GRIDS, UNREPULSED, estimator
+from wideangle_lab.paper.metrics import row_losses
+from wideangle_lab.paper.records import Tunings, plain
+from wideangle_lab.paper.task import Task
+
+N_EXPERTS = 10
+"""K at which settings are chosen."""
+TRAIN_SHARE = 0.8
+SHORT, N_CHAINS = 100, 2
+"""Most warm-up and most draws of a chain while choosing, and the number of chains."""
+NOTHING: dict[str, Any] = {"settings": {}, "losses": {}, "seconds": 0.0}
+
+
+def leader(method: str) -> str:
+    """The row whose choice a row begins with: itself, or the one without its diversity."""
+    return UNREPULSED.get(method, method)
+
+
+def tuned(
+    cell: Cell, task: Task, known: Tunings
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Settings with their losses and seconds; and the choices made now, by name.
+
+    A choice holds for all K of a data set and row, and for all seeds where the split is fixed.
+    """
+    if not cell.effort.tune or cell.method not in GRIDS:
+        return NOTHING, {}
+    grid, base, made = GRIDS[cell.method], {}, {}
+    if cell.method in UNREPULSED:
+        before, made = tuned(replace(cell, method=UNREPULSED[cell.method]), task, known)
+        base = before["settings"]
+    if not grid:
+        return {**NOTHING, "settings": base}, made
+    seed = 0 if task.fixed else cell.seed
+    name = f"{cell.data}/{cell.method}.seed{seed}"
+    options = _options(cell, seed)
+    asked = plain(
+        {"grid": grid, "base": base, "options": options, "folds": cell.effort.mixture_folds}
+    )
+    if name in known and known[name]["asked"] == asked:
+        return dict(known[name]), made
+    start = time.perf_counter()
+    settings, losses = search(grid, scorer(cell, task, seed), base)
+    done = {
+        "asked": asked,
+        "settings": settings,
+        "losses": losses,
+        "n_experts": N_EXPERTS,
+        "seconds": time.perf_counter() - start,
+    }
+    return done, {**made, name: done}
+
+
+def search(
+    grid: dict[str, list[float]],
+    loss: Callable[[dict[str, float]], float],
+    base: dict[str, float] | None = None,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """One setting after the other, earlier ones at their best; and all losses met."""
+    best = dict(base or {})
+    losses: dict[str, float] = {}
+    for name, values in grid.items():
+        found = {value: loss({**best, name: value}) for value in values}
+        losses |= {f"{name}={value:g}": one for value, one in found.items()}
+        best[name] = min(found, key=lambda value: found[value])
+    return best, losses
+
+
+def scorer(cell: Cell, task: Task, seed: int) -> Callable[[dict[str, float]], float]:
+    """Validation log-loss as a function of the settings."""
+    options = {**_options(cell, seed), "progress": False}
+    parts = list(validation_parts(task.y_train, seed, cell.effort.mixture_folds))
+
+    def loss(settings: dict[str, float]) -> float:
+        found = []
+        for train, test in parts:
+            model = estimator(cell.method, N_EXPERTS, **{**options, **settings})
+            model.fit(task.X_train[train], task.y_train[train])
+            found.append(row_losses(task.y_train[test], model.predict_proba(task.X_train[test])))
+        value = float(np.mean(np.concatenate(found)))
+        return value if np.isfinite(value) else float("inf")
+
+    return loss
+
+
+def validation_parts(
+    y: np.ndarray, seed: int, n_folds: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows to fit and rows to score: a fifth set aside once, or every fold in turn."""
+    if n_folds == 1:
+        yield random_split(len(y), seed, TRAIN_SHARE)
+    else:
+        yield from StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(y, y)
+
+
+def _options(cell: Cell, seed: int) -> dict[str, Any]:
+    """What a fit gets while choosing."""
+    effort = cell.effort
+    return {
+        "n_warmup": min(effort.n_warmup, SHORT),
+        "n_draws": min(effort.n_draws, SHORT),
+        "n_chains": N_CHAINS,
+        "n_passes": effort.n_passes,
+        "random_state": seed,
+        **cell.settings,
+    }

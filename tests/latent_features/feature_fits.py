@@ -1,0 +1,57 @@
+"""Small fits of the latent feature model that tests share: one shape, so one compilation."""
+
+import warnings
+from contextlib import contextmanager
+from functools import cache
+
+import jax
+import numpy as np
+
+from wideangle import LatentFeatureModel
+from wideangle.diagnostics import ConvergenceWarning
+from wideangle.latent_features.estimator import DisagreementWarning
+
+QUICK = {
+    "prior": "gaussian",
+    "n_warmup": 5,
+    "n_draws": 10,
+    "n_chains": 2,
+    "hops": 0,
+    "progress": False,
+    "random_state": 0,
+}
+TRUTH = np.array([[3.0, 3.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 3.0, 0.0, 3.0]])
+
+
+def data(n_rows=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 2, (n_rows, 2)) @ TRUTH + 0.3 * rng.normal(size=(n_rows, 6))
+
+
+X = data()
+GAPS = np.where(np.random.default_rng(1).random(X.shape) < 0.1, np.nan, X)
+NOISE = np.random.default_rng(2).normal(size=X.shape)
+
+
+@contextmanager
+def quiet():
+    """Compile without optimising, and expect short chains to be called short."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", DisagreementWarning)
+            yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+def fit(rows=X, **settings):
+    with quiet():
+        return LatentFeatureModel(**(QUICK | settings)).fit(rows)
+
+
+@cache
+def fitted(name="complete"):
+    """A fit that no test may change."""
+    return fit({"complete": X, "gaps": GAPS, "noise": NOISE}[name])

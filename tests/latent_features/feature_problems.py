@@ -1,0 +1,66 @@
+"""Small problems of the latent feature model, and slow answers to them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import ModuleType
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+from wideangle.latent_features.predict.held_out import FeatureDraw, RowFields, row_fields
+
+
+def random_draw(n_features: int, dim: int, seed: int = 0, noise: float = 0.25) -> FeatureDraw:
+    rng = np.random.default_rng(seed)
+    return FeatureDraw(
+        rng.normal(size=(n_features, dim)) * 0.7, rng.beta(1.0, 3.0, size=n_features), noise
+    )
+
+
+def random_rows(draw: FeatureDraw, n_rows: int, seed: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    z = rng.random((n_rows, len(draw.sticks))) < draw.sticks
+    noise = rng.normal(size=(n_rows, draw.features.shape[1]))
+    return z @ draw.features + np.sqrt(draw.noise_variance) * noise
+
+
+def with_gaps(rows: np.ndarray, share: float = 0.3, seed: int = 2) -> np.ndarray:
+    rows = rows.copy()
+    rows[np.random.default_rng(seed).random(rows.shape) < share] = np.nan
+    return rows
+
+
+def fields_of(draw: FeatureDraw, rows: np.ndarray) -> RowFields:
+    features = draw.features
+    return row_fields(draw, rows @ features.T, (rows**2).sum(axis=1), features @ features.T)
+
+
+def log_joint(draw: FeatureDraw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x_n, z), (N, 2^K), and the states z; missing entries (NaN) drop out of the sum."""
+    n_features = len(draw.sticks)
+    states = (np.arange(2**n_features)[:, None] >> np.arange(n_features)) & 1
+    prior = np.where(states, np.log(draw.sticks), np.log(1.0 - draw.sticks)).sum(axis=1)
+    density = norm.logpdf(rows[:, None, :], states @ draw.features, np.sqrt(draw.noise_variance))
+    return prior + np.nansum(density, axis=-1), states
+
+
+def brute_force(draw: FeatureDraw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x), (N,), and p(z_k = 1 | x), (N, K)."""
+    joint, states = log_joint(draw, rows)
+    evidence = logsumexp(joint, axis=1)
+    return evidence, np.exp(joint - evidence[:, None]) @ states
+
+
+def broken(module: ModuleType, old: str, new: str, **names: object) -> ModuleType:
+    """As ``mutants.mutant``, for compiled modules: a copy has no file to be cached beside."""
+    source = inspect.getsource(module)
+    assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times"
+    source = source.replace(old, new).replace("cache=True", "cache=False")
+    copy = ModuleType(f"{module.__name__}_mutant_{abs(hash((old, new)))}")
+    sys.modules[copy.__name__] = copy
+    exec(compile(source, copy.__name__, "exec"), copy.__dict__)
+    copy.__dict__.update(names)
+    return copy

@@ -1,0 +1,32 @@
+"""A fit that is killed in the middle, as a program: its argument is the folder it saves to."""
+
+import os
+import signal
+import sys
+import threading
+
+import jax
+
+from latent_features.feature_fits import GAPS, QUICK, fit
+from wideangle.latent_features import store as lfm_store
+
+LAST = QUICK["n_warmup"] + 3
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)  # as in the tests
+    lfm_store.EVERY = lfm_store.PATIENCE = 0.0
+    save, met = lfm_store.ChainFile.save, threading.Barrier(QUICK["n_chains"])
+
+    def kill_after(self, chain, *, now=False):
+        save(self, chain, now=now)
+        if chain.n_done == LAST:
+            met.wait()  # until every chain has been saved
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    lfm_store.ChainFile.save = kill_after
+    fit(GAPS, checkpoint=sys.argv[1], n_jobs=QUICK["n_chains"])
+
+
+if __name__ == "__main__":
+    main()

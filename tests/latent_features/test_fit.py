@@ -1,0 +1,224 @@
+"""Fits that are stopped, killed and taken up again."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from latent_features.feature_fits import GAPS, QUICK, X, fit, fitted, quiet
+from wideangle import LatentFeatureModel
+from wideangle.latent_features import fit as lfm_fit
+from wideangle.latent_features import store as lfm_store
+from wideangle.latent_features.chain import RoomError, room_for
+from wideangle.latent_features.fit import n_workers
+from wideangle.storage import StorageError
+
+
+def assert_same_draws(left, right):
+    for a, b in zip(
+        jax.tree.leaves((left.posterior_.values, left.trace_.values)),
+        jax.tree.leaves((right.posterior_.values, right.trace_.values)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(left.components_, right.components_)
+    np.testing.assert_array_equal(left.start_objectives_, right.start_objectives_)
+
+
+@pytest.fixture
+def every_sweep(monkeypatch):
+    """Save after every sweep."""
+    monkeypatch.setattr(lfm_store, "EVERY", 0.0)
+    monkeypatch.setattr(lfm_store, "PATIENCE", 0.0)
+
+
+def after_saves(monkeypatch, action, at):
+    """Do something once a chain has saved its state after sweep ``at``."""
+    save = lfm_store.ChainFile.save
+
+    def noticed(self, chain, *, now=False):
+        save(self, chain, now=now)
+        if self.path is not None and chain.n_done == at and not now:
+            action(self)
+
+    monkeypatch.setattr(lfm_store.ChainFile, "save", noticed)
+
+
+@pytest.mark.usefixtures("every_sweep")
+@pytest.mark.parametrize("at", [3, 9], ids=["in warm-up", "in draws"])
+@pytest.mark.parametrize("name", ["complete", "gaps"])
+def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_path, monkeypatch):
+    rows, uninterrupted = {"complete": X, "gaps": GAPS}[name], fitted(name)
+    folder, copy = tmp_path / "folder", tmp_path / "copy"
+
+    def keep(file):
+        if file.path.name == "chain-0.safetensors":
+            shutil.copytree(folder, copy)
+
+    after_saves(monkeypatch, keep, at)
+    whole = fit(rows, checkpoint=folder, n_jobs=1)
+    assert not folder.exists()
+    assert_same_draws(whole, uninterrupted)
+    monkeypatch.undo()
+    # With one worker the second chain has not begun; without its file all search again.
+    files = sorted(path.name for path in copy.iterdir())
+    assert files == ["chain-0.safetensors", "chain-1.safetensors"]
+    if at == 3:
+        (copy / files[1]).unlink()
+    searched = []
+    find = lfm_fit.find_features
+    monkeypatch.setattr(
+        lfm_fit, "find_features", lambda *a, **k: searched.append(0) or find(*a, **k)
+    )
+    assert_same_draws(fit(rows, checkpoint=copy), whole)
+    assert len(searched) == (QUICK["n_chains"] if at == 3 else 0)
+    assert not copy.exists()
+
+
+@pytest.mark.usefixtures("every_sweep")
+def test_a_killed_process_is_taken_up_to_the_same_bits(tmp_path):
+    folder = tmp_path / "folder"
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, str(tests / "estimators" / "killed_fit.py"), str(folder)],
+        env=os.environ | {"PYTHONPATH": str(tests)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(list(folder.glob("chain-*.safetensors"))) == QUICK["n_chains"]
+    assert_same_draws(fit(GAPS, checkpoint=folder), fitted("gaps"))
+
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)  # until the main thread has seen it
+
+
+def test_ctrl_c_keeps_the_draws_there_are(tmp_path, monkeypatch):
+    whole = fitted()
+    monkeypatch.setattr(lfm_store, "EVERY", 0.0)
+    monkeypatch.setattr(lfm_store, "PATIENCE", 0.0)
+    after_saves(monkeypatch, interrupt, QUICK["n_warmup"] + 4)
+    settings = {"n_jobs": 1, "checkpoint": tmp_path / "folder"}
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        model = fit(**settings)
+    assert model.interrupted_
+    # The first chain was stopped after four draws and the second had not begun.
+    assert (model.trace_.n_chains, model.trace_.n_draws) == (1, 4)
+    for name, values in model.trace_.values.items():
+        np.testing.assert_array_equal(values, whole.trace_.values[name][:1, :4])
+    assert "stopped early" in model.summary()
+    assert model.transform(X).shape == (len(X), model.n_components_)
+    monkeypatch.undo()
+    assert_same_draws(fit(**settings), whole)
+
+
+def test_ctrl_c_between_kept_states_keeps_the_last(tmp_path, monkeypatch):
+    after_saves(monkeypatch, interrupt, QUICK["n_warmup"] + 2)
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        model = fit(n_kept=1, n_chains=1, checkpoint=tmp_path / "folder")
+    assert model.posterior_.n_draws == 1
+    assert model.trace_.n_draws == 2
+
+
+@pytest.mark.parametrize("phase", ["search", "warm-up"])
+def test_ctrl_c_before_the_first_draw_ends_the_fit(phase, tmp_path, monkeypatch):
+    if phase == "search":
+        find = lfm_fit.find_features
+        monkeypatch.setattr(lfm_fit, "find_features", lambda *a, **k: interrupt() or find(*a, **k))
+    else:
+        after_saves(monkeypatch, interrupt, 2)
+    model = LatentFeatureModel(**QUICK, checkpoint=tmp_path / "folder", n_jobs=1)
+    with quiet(), pytest.raises(KeyboardInterrupt):
+        model.fit(X)
+    with pytest.raises(NotFittedError):
+        model.transform(X)
+    assert not hasattr(model, "posterior_")
+
+
+def test_a_search_stops_between_hops():
+    asked = []
+    lfm_fit.find_features(
+        np.random.default_rng(0),
+        lfm_fit.FeatureRows(X),
+        max_features=5,
+        hops=1000,
+        stop=lambda: asked.append(0) or len(asked) > 1,
+    )
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("function", ["find_features", "run_chain"])
+def test_errors_of_workers_reach_the_caller(function, monkeypatch):
+    def fail(*_, **__):
+        raise RoomError("too many")
+
+    monkeypatch.setattr(lfm_fit, function, fail)
+    with pytest.raises(RoomError, match="too many"):
+        fit()
+
+
+def test_chains_that_have_hardly_begun_are_left_out():
+    def chain(n):
+        return SimpleNamespace(trace={"n_active": [1.0] * n} if n else {}, kept=["state"] * n)
+
+    chains = [chain(8), chain(0), chain(3), chain(4)]
+    assert lfm_fit._worth_keeping(chains) == [chains[0], chains[3]]
+    with pytest.raises(KeyboardInterrupt, match="before the first draw"):
+        lfm_fit._worth_keeping([chain(0)])
+
+
+@pytest.mark.usefixtures("every_sweep")
+def test_a_folder_of_another_fit_is_refused_and_left_alone(tmp_path, monkeypatch):
+    folder, copy = tmp_path / "folder", tmp_path / "copy"
+    after_saves(monkeypatch, lambda file: shutil.copytree(folder, copy), 3)
+    fit(checkpoint=folder, n_chains=1)
+    before = (copy / "chain-0.safetensors").read_bytes()
+    for rows, settings in ((X + 1, {}), (X, {"alpha": 1.0}), (X, {"random_state": 1})):
+        with pytest.raises(StorageError, match="other data, settings or seed"):
+            fit(rows, checkpoint=copy, n_chains=1, **settings)
+    assert (copy / "chain-0.safetensors").read_bytes() == before
+
+
+def test_a_folder_can_be_used_again(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    assert_same_draws(fit(checkpoint=tmp_path), fitted())
+    assert_same_draws(fit(checkpoint=str(tmp_path)), fitted())
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_the_number_of_workers_changes_nothing():
+    assert_same_draws(fit(n_jobs=1), fitted())
+    cores = os.cpu_count() or 1
+    assert [n_workers(n, 3) for n in (None, 0, 1, 2, 100)] == [
+        min(cores, 3),
+        min(cores, 3),
+        1,
+        2,
+        3,
+    ]
+    assert n_workers(-1, 100) == cores
+    assert n_workers(-1000, 3) == 1
+
+
+def test_arrays_have_an_end_and_say_so():
+    assert room_for(0) < room_for(100) < room_for(3000)
+    with pytest.raises(RoomError, match=r"more than 4096 features.*larger noise"):
+        room_for(4096)
+
+
+def test_a_bar_is_shown_when_asked_for(capfd):
+    fit(progress=True)
+    assert "30/30" in capfd.readouterr().err

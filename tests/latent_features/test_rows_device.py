@@ -1,0 +1,36 @@
+"""Rows on a device give the sums of rows on the host."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import sparse
+
+from wideangle.latent_features.rows import device as device_rows
+from wideangle.latent_features.rows.memory import FeatureRows
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+@pytest.mark.parametrize("centred", [True, False])
+def test_sums_are_those_of_the_host(monkeypatch, is_sparse, centred):
+    monkeypatch.setattr(device_rows, "BLOCK_ENTRIES", 100)  # several blocks, the last one short
+    rng = np.random.default_rng(0)
+    matrix = sparse.random(50, 9, density=0.3, random_state=0, format="csr")
+    matrix.data[3] = 0.0  # stored, and nothing
+    if not is_sparse:
+        matrix = matrix.toarray()
+    offset = rng.normal(size=9) if centred else None
+    host, vectors = FeatureRows(matrix, offset), rng.normal(size=(4, 9))
+    used = (rng.random((50, 4)) < 0.3).astype(np.uint8)
+    there = host.on_device()
+    numbers = np.array([3, 49, 0])
+    np.testing.assert_allclose(there.products(vectors), host.products(vectors), atol=1e-12)
+    np.testing.assert_allclose(there.cross(jnp.asarray(used, float)), host.cross(used), atol=1e-12)
+    np.testing.assert_allclose(
+        there.take(jnp.asarray(numbers)), host.dense_block(numbers), atol=1e-12
+    )
+    np.testing.assert_allclose(there.energy(), host.row_energy(), atol=1e-12)
+    stats = jax.jit(device_rows.summarise_on_device)(used, there)
+    np.testing.assert_allclose(stats.gram, used.T.astype(float) @ used)
+    assert float(stats.energy) == pytest.approx(host.energy)
+    assert float(stats.count) == 50 * 9

@@ -1,0 +1,169 @@
+"""Units, rows and settings between user and sampler."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from wideangle import LatentFeatureModel
+from wideangle.latent_features import settings as lfm_prepare
+from wideangle.latent_features.rows.imputed import ImputedRows
+from wideangle.latent_features.settings import (
+    design_of,
+    fingerprint_of,
+    learn_units,
+    make_rows,
+    n_seen,
+)
+from wideangle.sphere.bessel import mean_resultant
+
+RNG = np.random.default_rng(0)
+ROWS = np.where(RNG.random((30, 4)) < 0.5, 0.0, RNG.normal(3.0, 2.0, size=(30, 4)))
+HOLED = np.where(RNG.random(ROWS.shape) < 0.2, np.nan, ROWS)
+MATRICES = {"complete": ROWS, "gaps": HOLED}
+KINDS = pytest.mark.parametrize("kind", [np.array, sparse.csr_matrix], ids=["dense", "sparse"])
+
+
+@KINDS
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("block", [2**20, 12], ids=["at once", "in blocks"])
+def test_units_are_means_and_the_deviation_of_all_entries(kind, name, block, monkeypatch):
+    monkeypatch.setattr(lfm_prepare, "BLOCK_ENTRIES", block)
+    matrix = MATRICES[name]
+    plain = learn_units(kind(matrix), centre=False)
+    np.testing.assert_array_equal(plain.shift, np.zeros(4))
+    assert plain.scale == pytest.approx(np.nanstd(matrix), rel=1e-12)
+    centred = learn_units(kind(matrix), centre=True)
+    np.testing.assert_allclose(centred.shift, np.nanmean(matrix, axis=0), rtol=1e-12)
+    rest = matrix - np.nanmean(matrix, axis=0)
+    assert centred.scale == pytest.approx(np.sqrt(np.nanmean(rest**2)), rel=1e-12)
+
+
+def test_a_large_mean_costs_no_digits_even_in_single_precision():
+    far = (1e4 + RNG.normal(size=(50, 3))).astype(np.float32)
+    exact = far.astype(np.float64)
+    assert learn_units(far, centre=False).scale == pytest.approx(np.std(exact), rel=1e-9)
+    very_far = 1e9 + RNG.normal(size=(50, 3))
+    spread = np.std(very_far - 1e9)
+    assert learn_units(very_far, centre=False).scale == pytest.approx(spread, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-115, 1e-30, 1e30, 1e115])
+def test_extreme_units_neither_overflow_nor_vanish(size):
+    units = learn_units(ROWS * size, centre=True)
+    np.testing.assert_allclose(units.scale / size, learn_units(ROWS, centre=True).scale, rtol=1e-9)
+    assert np.isfinite(units.apply(ROWS * size)[0]).all()
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-200, 1e200, 1.7e308])
+def test_units_without_squares_are_refused(size):
+    with pytest.raises(ValueError, match="use other units"):
+        learn_units(np.array([[0.0, size]]), centre=True)
+
+
+def test_new_rows_far_from_all_that_was_seen_are_refused():
+    units = learn_units(ROWS, centre=True)
+    with pytest.raises(ValueError, match="fit to rows like it"):
+        units.apply(np.full((1, ROWS.shape[1]), 1e20))
+
+
+@KINDS
+@pytest.mark.parametrize("value", [0.0, 3.0, -2e-100, 0.1])
+@pytest.mark.parametrize("centre", [False, True])
+def test_equal_entries_have_some_unit(kind, value, centre):
+    units = learn_units(kind(np.full((7, 3), value)), centre=centre)
+    assert units.scale > 0
+    rows, _ = units.apply(kind(np.full((7, 3), value)))
+    assert np.max(np.abs(rows)) <= 1 + 1e-12
+
+
+def test_nothing_seen_is_nothing_known():
+    units = learn_units(np.full((3, 2), np.nan), centre=True)
+    assert units.scale == 1.0
+    np.testing.assert_array_equal(units.shift, np.zeros(2))
+
+
+@KINDS
+def test_rows_are_scaled_and_centred_without_becoming_dense(kind):
+    units = learn_units(kind(ROWS), centre=True)
+    matrix, offset = units.apply(kind(ROWS))
+    assert sparse.issparse(matrix) == (kind is sparse.csr_matrix)
+    rows = make_rows(matrix, offset)
+    expected = (ROWS - ROWS.mean(axis=0)) / units.scale
+    np.testing.assert_allclose(rows.dense_block(np.arange(30)), expected, atol=1e-12)
+    assert units.apply(kind(ROWS))[0] is not ROWS
+    assert learn_units(kind(ROWS), centre=False).apply(kind(ROWS))[1] is None
+
+
+@KINDS
+def test_gaps_decide_the_kind_of_rows(kind):
+    assert isinstance(make_rows(kind(HOLED), None), ImputedRows)
+    assert not isinstance(make_rows(kind(ROWS), None), ImputedRows)
+
+
+@KINDS
+def test_seen_entries_are_counted(kind):
+    matrix = HOLED.copy()
+    matrix[3], matrix[-1] = 0.0, 0.0  # rows of which nothing is stored
+    np.testing.assert_array_equal(n_seen(kind(matrix)), (~np.isnan(matrix)).sum(axis=1))
+
+
+UNITS = lfm_prepare.Units(np.zeros(4), 2.0)
+
+
+def test_fixed_numbers_are_scaled_as_their_meaning_says():
+    fixed = {"alpha": 1.5, "noise_scale": 0.4, "magnitude_rate": 3.0}
+    design, values = design_of(LatentFeatureModel("gaussian", **fixed), 4, UNITS)
+    assert design.learned == frozenset()
+    assert (values.alpha, values.discount, values.strength) == (1.5, 0.0, 1.0)
+    assert values.noise_variance == pytest.approx(0.04)
+    assert values.rate == pytest.approx(12.0)  # a precision: by the square
+    design, values = design_of(LatentFeatureModel("vmf", **fixed), 4, UNITS)
+    assert values.rate == pytest.approx(6.0)
+    assert (design.features, design.ordered) == ("polar", False)
+    _, values = design_of(LatentFeatureModel(noise_scale="paper"), 4, UNITS)
+    assert values.noise_variance == lfm_prepare.PAPER_NOISE
+
+
+def test_what_is_learned_is_listed():
+    learn = dict.fromkeys(("discount", "strength", "concentration", "magnitude_rate"), "learn")
+    design, values = design_of(LatentFeatureModel(**learn), 4, UNITS)
+    assert design.learned == {"mass", "noise", "rate", "concentration"}
+    assert (values.alpha, values.noise_variance, values.rate) == (None, None, None)
+    design, values = design_of(LatentFeatureModel("vmf", "pitman-yor", **learn), 4, UNITS)
+    assert design.learned == {"mass", "noise", "rate", "discount", "strength"}
+    assert (values.discount, values.concentration) == (0.25, 0.0)
+    design, values = design_of(LatentFeatureModel(), 4, UNITS)
+    assert design.learned == {"mass", "noise"}
+    assert values.rate is None  # what fits the features that the search finds
+
+
+def test_strength_of_repulsion_is_a_cosine_or_kappa():
+    design, values = design_of(LatentFeatureModel(cosine=0.3), 20, UNITS)
+    assert float(mean_resultant(values.concentration, 20)) == pytest.approx(0.3, rel=1e-6)
+    assert design.ordered
+    assert design_of(LatentFeatureModel(concentration=5.0), 20, UNITS)[1].concentration == 5.0
+    for none in ({"cosine": 0.0}, {"concentration": 0.0}):
+        design, values = design_of(LatentFeatureModel(**none), 20, UNITS)
+        assert (design.ordered, values.concentration) == (False, 0.0)
+
+
+@KINDS
+def test_fingerprints_tell_data_settings_and_seeds_apart(kind):
+    def of(matrix=ROWS, offset=None, seed=0, **settings):
+        return fingerprint_of(
+            LatentFeatureModel(checkpoint="folder", **settings), kind(matrix), offset, seed
+        )
+
+    same = of()
+    assert of(n_jobs=1, progress=True, price=2.0, min_presence=0.9) == same
+    others = [
+        of(2 * ROWS),
+        of(seed=1),
+        of(offset=np.ones(4)),
+        of(alpha=1.0),
+        of(n_draws=7),
+        of(prior="vmf"),
+        of(HOLED),
+    ]
+    assert len({same, *others}) == len(others) + 1
+    assert fingerprint_of(LatentFeatureModel(), kind(ROWS), None, 0) == ""

@@ -1,0 +1,123 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+
+from wideangle.mixture_of_experts.coordinates import Point, Priors, Problem, to_vectors, weights_of
+from wideangle.mixture_of_experts.experts import LogisticExperts, SoftmaxExperts
+from wideangle.mixture_of_experts.fit import Rows
+from wideangle.mixture_of_experts.likelihood import Batch
+from wideangle.mixture_of_experts.modes import (
+    BATCH_ROWS,
+    Regulariser,
+    climb,
+    fill,
+    log_mode,
+    omega,
+    round_up,
+)
+from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.sphere.diversity import angular_spread
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+P = 3
+
+
+def make_rows(n=60, n_classes=2, seed=0):
+    generator = np.random.default_rng(seed)
+    rows = generator.normal(size=(n, P)).astype(np.float32)
+    chances = 1 / (1 + np.exp(-2.0 * rows[:, 0]))
+    targets = (generator.uniform(size=n) < chances).astype(np.int32)
+    if n_classes == 3:
+        targets[rows[:, 1] > 0.5] = 2
+    return Rows(rows, targets, generator.integers(1, 4, n).astype(float))
+
+
+def gaussian(n_experts, size=P, scale=1.0):
+    return GaussianComponents(n_experts, size, np.float32(scale))
+
+
+def go(key, data, priors, expert, **options):
+    return climb(key, priors, expert, data, progress=False, **({"n_starts": 2} | options))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_one_gaussian_expert_is_penalised_logistic_regression(n_classes, key):
+    """Log posterior and penalty |w|^2 / 2 are the same objective, and it has one maximum."""
+    expert = LogisticExperts() if n_classes == 2 else SoftmaxExperts(3)
+    data = make_rows(n_classes=n_classes)
+    priors = Priors(gaussian(1), gaussian(1, P * expert.n_outputs))
+    modes = go(key, data, priors, expert)
+    weights = weights_of(priors, modes.points, expert)
+    exact = LogisticRegression(fit_intercept=False, tol=1e-10, max_iter=1000)
+    exact.fit(data.rows, data.targets, data.weights)
+    assert weights.experts.dtype == jnp.float32
+    for one in weights.experts[:, 0]:
+        np.testing.assert_allclose(one, exact.coef_, atol=2e-3)
+    np.testing.assert_allclose(weights.gate, 0.0, atol=2e-3)
+
+
+def test_modes_come_best_first_and_have_no_gradient(key):
+    data, expert = make_rows(), LogisticExperts()
+    priors = Priors(gaussian(3), gaussian(3))
+    modes = go(key, data, priors, expert, n_starts=4)
+    assert np.all(np.diff(modes.values) <= 0)
+    task = Problem(priors, expert, fill(Batch(*data)))
+    value = jax.jit(jax.value_and_grad(lambda x: log_mode(x, task)))
+    best = jax.tree.map(lambda leaf: leaf[0], modes.points)
+    found, gradient = value(best)
+    np.testing.assert_allclose(found, modes.values[0], rtol=1e-4)
+    assert max(float(jnp.abs(leaf).max()) for leaf in gradient) < 0.05
+
+
+def test_sparse_rows_climb_to_the_same_bits(key):
+    expert, priors = LogisticExperts(), Priors(gaussian(2), gaussian(2))
+    for n in (60, BATCH_ROWS + 50):
+        data = make_rows(n)
+        sparse = data._replace(rows=sp.csr_array(data.rows))
+        one, two = (go(key, d, priors, expert, n_passes=3) for d in (data, sparse))
+        jax.tree.map(np.testing.assert_array_equal, one.points, two.points)
+
+
+def test_the_mode_of_a_polar_prior_alone_is_that_of_direction_and_length(key):
+    """No data: lengths (in the measure of log-length) at shape / rate, directions opposed."""
+    prior = PolarComponents(MutualAngular(2, P, 4.0), 3.0, 1.5)
+    nothing = Batch(jnp.zeros((1, P)), jnp.zeros(1, int), jnp.zeros(1))
+    task = Problem(Priors(prior, prior), LogisticExperts(), nothing)
+    start = np.asarray(jax.random.normal(key, (2, 2, P + 1)))
+    value = jax.jit(jax.value_and_grad(lambda x: -log_mode(Point(*x.reshape(2, 2, P + 1)), task)))
+    best = minimize(value, start.ravel(), jac=True).x.reshape(start.shape)
+    for part in best:
+        vectors = np.asarray(to_vectors(prior, jnp.asarray(part)))
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 2.0, rtol=1e-3)
+        np.testing.assert_allclose(vectors[0], -vectors[1], atol=5e-3)
+        np.testing.assert_allclose(np.sum(part[:, :-1] ** 2, axis=1), P - 1, rtol=1e-3)
+
+
+def test_omega_is_the_spread_of_gate_and_experts_with_their_weights(key):
+    priors = Priors(gaussian(3), gaussian(3, scale=2.0))
+    x = Point(*jax.random.normal(key, (2, 3, P)))
+    strengths = Regulariser(*map(jnp.asarray, (2.0, 3.0, 0.7)))
+    expected = 3.0 * angular_spread(x.gate, 0.7) + 2.0 * angular_spread(x.experts, 0.7)
+    np.testing.assert_allclose(omega(priors, x, strengths), expected, rtol=1e-6)
+    assert omega(priors, x, None) == 0
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000, 30_000])
+def test_few_sizes_hold_every_number_of_rows(n):
+    size = round_up(n)
+    assert n <= size < n + max(64, n / 3)
+    assert round_up(size) == size
+
+
+def test_filling_adds_rows_that_do_not_count():
+    data = make_rows(10)
+    filled = fill(Batch(*data))
+    assert filled.rows.shape == (64, P)
+    np.testing.assert_array_equal(filled.rows[:10], data.rows)
+    assert filled.weights.sum() == data.weights.sum()

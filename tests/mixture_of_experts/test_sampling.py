@@ -1,0 +1,295 @@
+"""Exact restarts: (weights, targets) from the joint law, sweeps, and the law is still the same."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from infer.invariance import FAIL, PASS
+from mutants import mutant
+from statistical import measured, z_score_of_chains
+from wideangle.mixture_of_experts import coordinates
+from wideangle.mixture_of_experts import sampling as moe_mcmc
+from wideangle.mixture_of_experts.coordinates import (
+    Point,
+    Priors,
+    Problem,
+    draw_point,
+    fisher_whitening,
+    weights_of,
+)
+from wideangle.mixture_of_experts.experts import LogisticExperts, SoftmaxExperts
+from wideangle.mixture_of_experts.likelihood import Batch, Weights, predict
+from wideangle.mixture_of_experts.sampling import (
+    SAMPLERS,
+    Whitened,
+    fit_mcmc,
+    learn_priors,
+    subsample,
+)
+from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors.dpp import DeterminantalComponents
+from wideangle.priors.mutual_angular import MutualAngular
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+K, P, N = 2, 3, 15
+LOGISTIC = LogisticExperts()
+PRIORS = ["gaussian", "dpp", "I", "II", "independent"]
+STEPS = {"hmc": 0.4, "geodesic": 0.3, "metropolis": 0.7}
+
+
+def make(name, size=P):
+    if name == "gaussian":
+        return GaussianComponents(K, size, 1.5)
+    if name == "dpp":
+        return DeterminantalComponents(K, size, 1.5)
+    return PolarComponents(MutualAngular(K, size, 2.0, name), 3.0, 1.0)
+
+
+@cache
+def rows():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(N, P)))
+
+
+def draw_passenger(key, prior, x):
+    """Give the free length of polar coordinates its chi law."""
+    if not isinstance(prior, PolarComponents):
+        return x
+    gauss = jax.random.normal(key, (K, prior.dim))
+    return x.at[:, :-1].multiply(jnp.linalg.norm(gauss, axis=-1)[:, None] / jnp.sqrt(prior.dim))
+
+
+def statistics(weights, batch, expert):
+    """Numbers that do not depend on the numbering of the experts."""
+    flat = weights.experts.reshape(K, -1)
+    lengths = jnp.concatenate([jnp.linalg.norm(w, axis=1) for w in (weights.gate, flat)])
+    cosines = [w[0] @ w[1] / jnp.prod(jnp.linalg.norm(w, axis=1)) for w in (weights.gate, flat)]
+    proba = predict(expert, weights, batch.rows)
+    said = jnp.log(jnp.take_along_axis(proba, batch.targets[:, None], axis=1))
+    symmetric = [jnp.sum(lengths[:K]), jnp.sum(jnp.log(lengths[:K])), jnp.sum(lengths[K:])]
+    symmetric += [jnp.sum(jnp.log(lengths[K:])), *cosines, *(c**2 for c in cosines)]
+    return jnp.stack([*symmetric, jnp.sum(said), *proba[:3, 1], proba[0, 1] ** 2])
+
+
+def changes(
+    sampler,
+    name,
+    samplers=SAMPLERS,
+    expert=LOGISTIC,
+    n=4000,
+    sweeps=2,
+):
+    """Paired changes of the statistics over some sweeps from exact draws of the joint law."""
+    priors = Priors(make(name), make(name, P * expert.n_outputs))
+    method = samplers[sampler]
+    elsewhere = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
+    some = Batch(rows(), jnp.arange(N) % 2, jnp.ones(N))
+    typical = jax.tree.map(lambda leaf: leaf[None], elsewhere)
+    whitening = fisher_whitening(priors, typical, expert, some)
+    steps = {name: jnp.asarray(STEPS[sampler]) for name in method.steps}
+
+    def one(key):
+        keys = jax.random.split(key, 5)
+        x = draw_point(keys[0], priors)
+        x = Point(*(draw_passenger(k, p, v) for k, p, v in zip(keys[1:3], priors, x, strict=True)))
+        weights = weights_of(priors, x, expert)
+        chances = predict(expert, weights, rows())
+        targets = jax.random.categorical(keys[3], jnp.log(chances))
+        task = Problem(priors, expert, Batch(rows(), targets, jnp.ones(N)))
+        if sampler == "hmc":
+            state = Whitened(whitening.solve(x), whitening)
+        else:
+            state = method.enter(x, typical, task)
+        update = method.recipe(steps, task)
+        state, infos = jax.lax.scan(
+            lambda s, k: update(k, s), state, jax.random.split(keys[4], sweeps)
+        )
+        end = method.collect(state, task)["weights"]
+        acceptance = jnp.stack([jnp.mean(info.acceptance) for info in infos.values()])
+        before, after = (statistics(w, task.batch, expert) for w in (weights, end))
+        return after - before, acceptance
+
+    change, acceptance = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(5), n))
+    assert 0.2 < np.mean(acceptance) < 0.995
+    change = np.asarray(change)
+    assert np.mean(np.any(change != 0, axis=1)) > 0.5, "most states did not move"
+    return np.abs(change.mean(0)) / (change.std(0) / np.sqrt(n))
+
+
+FAST = [("hmc", "I"), ("geodesic", "gaussian"), ("metropolis", "gaussian")]
+SLOW = [(s, p) for s in SAMPLERS for p in PRIORS if (s, p) not in FAST]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "name"), FAST + [pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW]
+)
+def test_every_sampler_leaves_the_joint_law_of_weights_and_targets_alone(sampler, name):
+    assert changes(sampler, name).max() < PASS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_so_it_is_with_three_classes_and_many_starts(sampler):
+    assert changes(sampler, "I", expert=SoftmaxExperts(3), n=20_000, sweeps=4).max() < PASS
+
+
+BROKEN = {
+    "no passenger": ("hmc", coordinates, "+ passenger\n", "\n"),
+    "no log-length Jacobian": (
+        "hmc",
+        coordinates,
+        "+ jnp.sum(jnp.log(components.magnitudes)) +",
+        "+",
+    ),
+    "volume in the density": (
+        "hmc",
+        coordinates,
+        "+ passenger\n",
+        "+ passenger + log_volume(prior, x)\n",
+    ),
+    "no Jacobian on the sphere": (
+        "geodesic",
+        moe_mcmc,
+        "_log_polar(*parts(latents), problem) + jacobian",
+        "_log_polar(*parts(latents), problem)",
+    ),
+    "prior counted twice": (
+        "metropolis",
+        moe_mcmc,
+        "priors.experts.log_prob_polar(experts)\n",
+        "2.0 * priors.experts.log_prob_polar(experts)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if place < 1 else pytest.mark.slow)
+        for place, case in enumerate(BROKEN)
+    ],
+)
+def test_a_broken_density_is_found(case):
+    sampler, module, old, new = BROKEN[case]
+    broken = mutant(module, old, new)
+    if module is coordinates:
+        names = {"log_joint": broken.log_joint, "PolarComponents": PolarComponents}
+        broken = mutant(moe_mcmc, "TRIES = 4", "TRIES = 5", **names)
+    # more starts for the terms that the data nearly hide
+    z = changes(sampler, "I", samplers=broken.SAMPLERS, n=12_000, sweeps=4)
+    assert not measured("max |z|", z.max(), FAIL) < FAIL
+
+
+def real_problem(name="I", n_rows=64, dtype=np.float32):
+    generator = np.random.default_rng(1)
+    X = generator.normal(size=(n_rows, P)).astype(dtype)
+    y = (generator.uniform(size=n_rows) < 1 / (1 + np.exp(-2 * X[:, 0]))).astype(np.int32)
+    priors = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), Priors(make(name), make(name)))
+    batch = Batch(jnp.asarray(X), jnp.asarray(y), jnp.ones(n_rows, dtype))
+    return Problem(priors, LogisticExperts(), batch)
+
+
+SHORT = {"n_warmup": 8, "n_draws": 6, "n_chains": 2, "progress": False}
+
+
+def test_a_fit_follows_from_its_key_and_stays_in_float32(key):
+    task = real_problem()
+    first, second = (fit_mcmc(key, task, learn_prior=True, **SHORT) for _ in range(2))
+    for left, right in zip(
+        jax.tree.leaves(first.draws.values), jax.tree.leaves(second.draws.values), strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+        assert left.dtype == np.float32
+        assert left.shape[:2] == (2, 6)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(first.priors))
+    assert not np.array_equal(
+        jax.tree.leaves(first.priors)[0], jax.tree.leaves(task.priors)[0]
+    ) or not np.array_equal(first.priors.gate.magnitude_rate, task.priors.gate.magnitude_rate)
+
+
+def test_learned_priors_keep_the_others_and_move_the_polar_ones(key):
+    task = real_problem("gaussian")
+    weights = Weights(jnp.ones((4, 5, K, P)), jnp.ones((4, 5, K, 1, P)))
+    assert learn_priors(task.priors, weights) is not None
+    assert learn_priors(task.priors, weights).gate is task.priors.gate
+    polar = Priors(make("I"), make("I"))
+    draws = jax.vmap(polar.gate.sample)(jax.random.split(key, 20)).reshape(4, 5, K, P)
+    learned = learn_priors(polar, Weights(2.0 * draws, draws[..., None, :]))
+    mean = np.linalg.norm(2.0 * draws, axis=-1).mean()
+    np.testing.assert_allclose(
+        learned.gate.magnitude_shape / learned.gate.magnitude_rate, mean, rtol=1e-5
+    )
+
+
+def test_a_part_of_the_rows_keeps_the_total_weight(key):
+    task = real_problem()
+    assert subsample(key, task, 64) is task
+    part = subsample(key, task, 10)
+    assert part.batch.rows.shape == (10, P)
+    np.testing.assert_allclose(part.batch.weights.sum(), 64.0, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_one_gaussian_expert_is_bayesian_logistic_regression(key):
+    """Against a long run of NumPyro's NUTS."""
+    import numpyro
+    from numpyro.distributions import Bernoulli, Normal
+    from numpyro.infer import MCMC, NUTS
+
+    task = real_problem("gaussian", 60, np.float64)
+    single = GaussianComponents(1, P, 1.5)
+    task = task._replace(priors=Priors(single, single))
+
+    def model():
+        w = numpyro.sample("w", Normal(0.0, 1.5).expand([P]).to_event(1))
+        numpyro.sample("y", Bernoulli(logits=task.batch.rows @ w), obs=task.batch.targets)
+
+    nuts = MCMC(NUTS(model), num_warmup=500, num_samples=20_000, progress_bar=False)
+    nuts.run(jax.random.key(1))
+    truth = np.asarray(nuts.get_samples()["w"])
+    fit = fit_mcmc(key, task, n_warmup=300, n_draws=2000, n_chains=4, progress=False)
+    draws = fit.draws.values["weights"].experts[:, :, 0, 0]
+    assert z_score_of_chains(draws, truth.mean(0)) < 5.0  # NUTS has an error of its own
+    assert z_score_of_chains(draws**2, (truth**2).mean(0)) < 5.0
+
+
+def sparse_problem(n=300, p=8):
+    """The same problem twice, with dense and with sparse rows, in double precision."""
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(n, p)) * (generator.random((n, p)) < 0.2)
+    targets = (rows[:, 0] + rows[:, 1] > 0).astype(np.int32)
+    weights = generator.uniform(0.5, 2.0, n)
+    prior = PolarComponents(MutualAngular(K, p, 2.0), 3.0, 1.0)
+    dense = Batch(jnp.asarray(rows), jnp.asarray(targets), jnp.asarray(weights))
+    batches = dense, SparseBatch(rows, targets, weights)
+    return [Problem(Priors(prior, prior), LOGISTIC, batch) for batch in batches]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    ["hmc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("geodesic", "metropolis"))],
+)
+def test_chains_on_sparse_rows_are_those_on_dense_rows(sampler, key, monkeypatch):
+    monkeypatch.setattr(moe_mcmc, "FISHER_ROWS", 100)  # so that a part has to be taken
+    start = jax.vmap(lambda k: draw_point(k, sparse_problem()[0].priors))(jax.random.split(key, 2))
+    options = {"n_warmup": 4, "n_draws": 4, "n_chains": 2, "progress": False, "start": start}
+    one, other = (fit_mcmc(key, task, sampler=sampler, **options) for task in sparse_problem())
+    assert np.ptp(one.draws.values["log_lik"]) > 0
+    for left, right in zip(
+        jax.tree.leaves(one.draws.values), jax.tree.leaves(other.draws.values), strict=True
+    ):
+        np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-8)
+
+
+def test_a_part_of_sparse_rows_is_the_part_of_dense_rows(key):
+    dense, sparse = sparse_problem()
+    for n_rows in (50, 1000):
+        jax.tree.map(
+            np.testing.assert_allclose,
+            subsample(key, dense, n_rows).batch,
+            subsample(key, sparse, n_rows).batch,
+        )

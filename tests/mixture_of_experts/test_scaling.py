@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from wideangle.mixture_of_experts.scaling import LARGEST, learn_scaling
+
+N = 50
+
+
+def columns():
+    generator = np.random.default_rng(0)
+    binary = generator.integers(0, 2, N)
+    real = 5.0 + 3.0 * generator.normal(size=N)
+    return np.stack([binary, real, np.full(N, 7.0), np.zeros(N), 1e9 * real], axis=1).astype(float)
+
+
+def prepare(X, weights=None, X_new=None, **options):
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    settings = {"standardise": True, "intercept": True} | options
+    return learn_scaling(X, weights, **settings).apply(X if X_new is None else X_new)
+
+
+def test_real_columns_are_standardised_and_indicators_and_constants_left_alone():
+    X = columns()
+    rows = prepare(X)
+    assert rows.dtype == np.float32
+    assert rows.shape == (N, 6)
+    np.testing.assert_array_equal(rows[:, 0], X[:, 0])
+    np.testing.assert_allclose(rows[:, [1, 4]].mean(0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(rows[:, [1, 4]].std(0), 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(rows[:, 2:4], 0.0)
+    np.testing.assert_array_equal(rows[:, 5], 1.0)
+
+
+def test_sparse_columns_are_scaled_without_shift_and_stay_sparse():
+    X = columns()
+    rows = prepare(sp.csr_array(X))
+    assert sp.issparse(rows)
+    assert rows.dtype == np.float32
+    rows = rows.toarray()
+    np.testing.assert_array_equal(rows[:, 0], X[:, 0])
+    np.testing.assert_allclose((rows[:, [1, 2, 4]] ** 2).mean(0), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(rows[:, 3], 0.0)
+
+
+def test_sparse_and_dense_indicators_give_the_same_rows():
+    X = (columns() > 4.0).astype(float)
+    np.testing.assert_array_equal(prepare(X), prepare(sp.csr_array(X)).toarray())
+
+
+def test_without_an_intercept_nothing_is_shifted():
+    X = columns()
+    rows = prepare(X, intercept=False)
+    np.testing.assert_allclose(rows, prepare(sp.csr_array(X), intercept=False).toarray(), rtol=1e-5)
+    np.testing.assert_allclose(rows[:, 2], 1.0)
+
+
+def test_without_standardising_rows_are_only_cast():
+    X = columns()
+    np.testing.assert_array_equal(prepare(X, standardise=False)[:, :-1], X.astype(np.float32))
+
+
+def test_weights_count_as_repeated_rows():
+    X = columns()
+    counts = np.arange(N) % 3 + 1
+    weighted = prepare(X, counts.astype(float))
+    np.testing.assert_allclose(weighted, prepare(np.repeat(X, counts, 0), X_new=X), rtol=1e-5)
+
+
+def test_the_smallest_single_precision_numbers_have_a_scale():
+    X = sp.csr_array(np.array([[1e-45, 1.0], [0.0, 2.0]], np.float32))
+    scaling = learn_scaling(X, np.ones(2), standardise=True, intercept=True)
+    assert np.isfinite(scaling.apply(X).toarray()).all()
+    assert (scaling.scale > 0).all()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("size", [1e300, 1e-300, 1e-30])
+def test_any_scale_gives_finite_rows(form, size):
+    X = np.stack([size * np.linspace(-1, 1, N), np.linspace(0, 1, N)], axis=1)
+    rows = prepare(form(X), X_new=form(1e5 * X if size < 1 else X))
+    rows = rows.toarray() if sp.issparse(rows) else rows
+    assert np.isfinite(rows).all()
+    assert np.abs(rows).max() <= np.float32(LARGEST)

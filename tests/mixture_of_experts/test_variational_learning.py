@@ -1,0 +1,165 @@
+"""EM around the stochastic variational fit: the priors' own parameters, learned from q."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from wideangle.mixture_of_experts.climb import M_DRAWS, Job, m_step
+from wideangle.mixture_of_experts.experts import LogisticExperts
+from wideangle.mixture_of_experts.guides import GaussianGuide, VmfGuide
+from wideangle.mixture_of_experts.variational import Data, fit_vi
+from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors.expected import expected_log_prior
+from wideangle.priors.mutual_angular import MutualAngular
+
+P, STARTS = 6, 2
+
+
+def polar(n, first=None, kind="independent", shape=1.0, rate=1.0, kappa=2.0, size=P):
+    directions = MutualAngular(n, size, jnp.asarray(kappa), kind, first)
+    return PolarComponents(directions, jnp.asarray(shape), jnp.asarray(rate))
+
+
+def guide(q, vectors):
+    """A sharp q around vectors (S, K, D)."""
+    if q == "diagonal":
+        return GaussianGuide(vectors, jnp.full_like(vectors, -6.0))
+    flat = jnp.zeros(vectors.shape[:-1])
+    return VmfGuide(vectors, flat + 11.0, flat + 11.0)
+
+
+@pytest.mark.parametrize("q", ["diagonal", "vmf"])
+def test_the_m_step_finds_the_law_that_components_were_drawn_from(key, q):
+    n, shape, rate = 4000, 7.0, 2.0
+    truth = jnp.eye(P)[2]
+    prior = polar(n, truth, shape=shape, rate=rate, kappa=8.0)
+    keys = jax.random.split(key, STARTS)
+    vectors = jnp.stack([prior.sample(one) for one in keys])
+    wrong = polar(n, jnp.eye(P)[0], shape=1.0, rate=0.1, kappa=8.0)
+    found = m_step(key, guide(q, vectors), wrong)
+    total = n * STARTS
+    # Fisher information of a Gamma law at (7, 2): standard errors of shape and rate.
+    trigamma = float(jax.scipy.special.polygamma(1, shape))
+    determinant = trigamma * shape / rate**2 - 1 / rate**2
+    errors = np.sqrt([shape / rate**2 / determinant / total, trigamma / determinant / total])
+    assert abs(float(found.magnitude_shape) - shape) < 4 * errors[0]
+    assert abs(float(found.magnitude_rate) - rate) < 4 * errors[1]
+    assert float(found.directions.first @ truth) > 0.999
+    assert float(found.directions.concentration) == 8.0
+
+
+@pytest.mark.parametrize("kind", ["independent", "II"])
+def test_the_bound_at_fixed_q_does_not_fall_under_vmf_factors(key, kind):
+    vectors = jax.random.normal(key, (STARTS, 5, P))
+    q = VmfGuide(vectors, jnp.full((STARTS, 5), 1.5), jnp.full((STARTS, 5), 1.0))
+    prior = polar(5, jnp.eye(P)[0], kind)
+
+    def bound(prior):
+        parts = [jax.tree.map(lambda leaf, i=i: leaf[i], q) for i in range(STARTS)]
+        return sum(float(expected_log_prior(one.factors, prior)) for one in parts)
+
+    once = m_step(key, q, prior)
+    assert bound(once) > bound(prior) + 0.1
+    assert bound(once) == pytest.approx(bound(m_step(key, q, once)))
+    for change in (0.9, 1.1):  # it is a maximum, not merely higher
+        other = PolarComponents(once.directions, change * once.magnitude_shape, once.magnitude_rate)
+        assert bound(other) < bound(once)
+
+
+def test_the_bound_at_fixed_q_does_not_fall_under_gaussian_factors(key):
+    vectors = jax.random.normal(key, (STARTS, 5, P))
+    q = GaussianGuide(vectors, jnp.full_like(vectors, -1.0))
+    prior = polar(5, jnp.eye(P)[0], "II")
+    keys = jax.random.split(key, STARTS)
+    draws = jnp.concatenate(
+        [jax.tree.map(lambda x, i=i: x[i], q).sample(keys[i], M_DRAWS) for i in range(STARTS)]
+    )
+
+    def bound(prior):
+        return float(jnp.sum(jax.vmap(prior.log_prob)(draws)))
+
+    assert bound(m_step(key, q, prior)) > bound(prior) + 0.1
+
+
+def test_all_starts_count_for_the_mean_direction(key):
+    first, second = jnp.eye(P)[:2]
+    vectors = jnp.stack([first, second])[:, None]  # two starts of one component each
+    wanted = (first + second) / jnp.sqrt(2.0)
+    for q in ("diagonal", "vmf"):
+        found = m_step(key, guide(q, 3.0 * vectors), polar(1, jnp.eye(P)[3]))
+        assert float(found.directions.first @ wanted) > 0.999
+
+
+def test_a_shape_without_a_maximum_is_capped(key):
+    same = jnp.ones((1, 1, P))
+    found = m_step(key, guide("diagonal", same)._replace(log_scales=jnp.full_like(same, -20.0)),
+                   polar(1))  # fmt: skip
+    assert float(found.magnitude_shape) == pytest.approx(1e3)
+
+
+def test_gaussian_priors_are_left_alone(key):
+    prior = GaussianComponents(3, P, 0.7)
+    assert m_step(key, guide("diagonal", jnp.ones((1, 3, P))), prior) is prior
+    job = Job(prior, prior, LogisticExperts(), "diagonal", 5, 64, 0.02, (0.0, 0.0), 1.0,
+              np.float32, True)  # fmt: skip
+    assert job.m_steps(100) == []
+    both = dataclasses.replace(job, expert_prior=polar(3))
+    assert both.m_steps(100) == [30, 50, 70]
+    assert dataclasses.replace(both, learn_prior=False).m_steps(100) == []
+    assert both.m_steps(2) == [1]  # never before the first step, never after the last
+
+
+def strong_data(truth, length, n=4000):
+    """Every expert is the same strong vector, so that the fit itself is easy."""
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(n, P))
+    chance = 1 / (1 + np.exp(-length * rows @ truth))
+    return Data(rows, (generator.random(n) < chance).astype(int))
+
+
+OPTIONS = {"temperature": 1.0, "n_starts": 2, "n_passes": 60, "progress": False}
+
+
+@pytest.mark.parametrize("q", ["diagonal", "vmf"])
+def test_a_fit_learns_mean_direction_and_length(key, q):
+    truth, length = np.eye(P)[1], 4.0
+    prior = polar(1, jnp.eye(P)[0], shape=1.0, rate=4.0, kappa=20.0)
+    gate = GaussianComponents(1, P, 1.0)
+    data, expert = strong_data(truth, length), LogisticExperts()
+    learned = fit_vi(key, data, gate, prior, expert, q=q, learn_prior=True, **OPTIONS)
+    given = fit_vi(key, data, gate, prior, expert, q=q, **OPTIONS)
+    new = learned[0].priors[1]
+    assert float(new.directions.first @ truth) > 0.99
+    assert float(new.magnitude_shape / new.magnitude_rate) == pytest.approx(length, rel=0.1)
+    assert float(new.magnitude_shape) > 30
+    assert learned[0].priors[0].scale == gate.scale
+    assert given[0].priors[1] is prior
+    # The evidence of the learned prior is higher: that is what EM climbs.
+    assert learned[0].elbo > given[0].elbo + 5
+
+
+def test_an_interrupted_fit_takes_its_learned_priors_along(key):
+    data = strong_data(np.eye(P)[1], 2.0, n=50)
+    prior = polar(2, kind="II", kappa=0.5)
+    options = OPTIONS | {"learn_prior": True, "n_passes": 800, "q": "diagonal"}
+    whole = fit_vi(key, data, prior, prior, LogisticExperts(), **options)
+    for stop_after in (300, 400):  # between M steps (240, 400, 560), and just before one
+
+        def stop(state, trace, at=stop_after):
+            if int(state.step[0]) >= at:
+                raise KeyboardInterrupt
+
+        with pytest.warns(RuntimeWarning, match="interrupted"):
+            part = fit_vi(key, data, prior, prior, LogisticExperts(), callback=stop, **options)
+        again = fit_vi(key, data, prior, prior, LogisticExperts(), resume=part, **options)
+        for left, right in zip(whole, again, strict=True):
+            same = zip(
+                jax.tree.leaves((left.guides, left.priors)),
+                jax.tree.leaves((right.guides, right.priors)),
+                strict=True,
+            )
+            assert all(np.array_equal(a, b) for a, b in same)
+            assert np.array_equal(left.trace, right.trace)
