@@ -22,7 +22,7 @@ LAYERS = {
     "cluster": "",
     "settings": "",
     "base": "types checks settings diagnostics posterior arviz_adapter",
-    "storage": "types checks",
+    "storage": "types checks settings",
     "sphere": "types checks",
     "priors": "types checks sphere",
     # Strangers to priors and models: that is what makes the samplers work for any other model.

@@ -356,3 +356,22 @@ def name_of(value: Any, choices: dict[str, type[Settings]]) -> str:
         return value
     names = [name for name, kind in choices.items() if type(value) is kind]
     return names[0] if names else type(value).__name__
+
+
+def as_plain(value: Any) -> Any:
+    """A choice as JSON can hold it: a settings object by its class name and parameters."""
+    if isinstance(value, Settings):
+        params = {name: as_plain(one) for name, one in value.get_params(deep=False).items()}
+        return {"class": type(value).__name__, "params": params}
+    return [as_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def from_plain(value: Any) -> Any:
+    """The choice of :func:`as_plain`; only classes of this module are made."""
+    if isinstance(value, list):
+        return tuple(from_plain(one) for one in value)
+    if not isinstance(value, dict):
+        return value
+    kinds = {kind.__name__: kind for kind in Settings.__subclasses__()}
+    kind = kinds[value["class"]]
+    return kind(**{name: from_plain(one) for name, one in value["params"].items()})
