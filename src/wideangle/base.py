@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from wideangle.diagnostics import Summary, show_rhat
-from wideangle.settings import Settings, named
+from wideangle.settings import Choices, Settings, named
 
 
 class NamedChoices(BaseEstimator):
@@ -21,8 +21,8 @@ class NamedChoices(BaseEstimator):
     object and ``set_params(prior__cosine=0.3)`` works from the name, too.
     """
 
-    _choices: ClassVar[dict[str, dict[str, type[Settings]]]] = {}
-    """For each such parameter the classes by name."""
+    _choices: ClassVar[dict[str, Choices]] = {}
+    """For each such parameter the classes by name; by None where that is a choice, too."""
 
     def choice(self, parameter: str) -> Any:
         """The object behind a parameter."""
@@ -33,7 +33,7 @@ class NamedChoices(BaseEstimator):
         params = super().get_params(deep=deep)
         for parameter in self._choices if deep else ():
             chosen = self.choice(parameter)
-            if isinstance(params[parameter], str) and isinstance(chosen, Settings):
+            if chosen is not params[parameter] and isinstance(chosen, Settings):
                 nested = chosen.get_params()
                 params |= {f"{parameter}__{name}": value for name, value in nested.items()}
         return params

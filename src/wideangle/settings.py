@@ -7,6 +7,7 @@ default of the model". A model refuses a setting that it has no use for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -331,31 +332,36 @@ class Search(Settings):
         self.hops = hops
 
 
-PRIORS: dict[str, type[Settings]] = {
+Choices = Mapping[str | None, type[Settings]]
+"""Classes of settings by name; that of ``None`` is the default where a parameter may be None."""
+
+PRIORS: dict[str | None, type[Settings]] = {
     "mutual-angular": MutualAngularPrior,
     "gaussian": GaussianPrior,
     "vmf": VonMisesFisherPrior,
     "dpp": DeterminantalPrior,
 }
-PROCESSES: dict[str, type[Settings]] = {"ibp": IndianBuffet, "pitman-yor": PitmanYor}
-INFERENCES: dict[str, type[Settings]] = {
+PROCESSES: dict[str | None, type[Settings]] = {"ibp": IndianBuffet, "pitman-yor": PitmanYor}
+INFERENCES: dict[str | None, type[Settings]] = {
     "mcmc": Sampling,
     "vi": Variational,
     "map": Maximise,
 }
 
 
-def named(value: Any, choices: dict[str, type[Settings]]) -> Any:
-    """The default object of a name; an object is returned as it is."""
-    return choices[value]() if isinstance(value, str) and value in choices else value
+def named(value: Any, choices: Choices) -> Any:
+    """The default object of a name or of None; an object is returned as it is."""
+    by_name = value is None or isinstance(value, str)
+    return choices[value]() if by_name and value in choices else value
 
 
-def name_of(value: Any, choices: dict[str, type[Settings]]) -> str:
+def name_of(value: Any, choices: Choices) -> str:
     """The name of a choice, given as a name or as an object; the class name of any other object."""
     if isinstance(value, str):
         return value
-    names = [name for name, kind in choices.items() if type(value) is kind]
-    return names[0] if names else type(value).__name__
+    chosen = type(named(value, choices))
+    names = [name for name, kind in choices.items() if name and kind is chosen]
+    return names[0] if names else chosen.__name__
 
 
 def as_plain(value: Any) -> Any:
