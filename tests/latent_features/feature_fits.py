@@ -11,12 +11,14 @@ from wideangle import LatentFeatureModel
 from wideangle.diagnostics import ConvergenceWarning
 from wideangle.latent_features.estimator import DisagreementWarning
 
+N_WARMUP, N_DRAWS, N_CHAINS = 5, 10, 2
 QUICK = {
     "prior": "gaussian",
-    "n_warmup": 5,
-    "n_draws": 10,
-    "n_chains": 2,
-    "hops": 0,
+    "inference__n_warmup": N_WARMUP,
+    "inference__n_draws": N_DRAWS,
+    "inference__n_chains": N_CHAINS,
+    "inference__thin": 1,
+    "search__hops": 0,
     "progress": False,
     "random_state": 0,
 }
@@ -46,9 +48,14 @@ def quiet():
         jax.config.update("jax_disable_most_optimizations", False)
 
 
+def quick(**settings):
+    """A model with short chains; settings of objects by their nested names."""
+    return LatentFeatureModel().set_params(**(QUICK | settings))
+
+
 def fit(rows=X, **settings):
     with quiet():
-        return LatentFeatureModel(**(QUICK | settings)).fit(rows)
+        return quick(**settings).fit(rows)
 
 
 @cache

@@ -7,16 +7,16 @@ import threading
 
 import jax
 
-from latent_features.feature_fits import GAPS, QUICK, fit
+from latent_features.feature_fits import GAPS, N_CHAINS, N_WARMUP, fit
 from wideangle.latent_features import store as lfm_store
 
-LAST = QUICK["n_warmup"] + 3
+LAST = N_WARMUP + 3
 
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)  # as in the tests
     lfm_store.EVERY = lfm_store.PATIENCE = 0.0
-    save, met = lfm_store.ChainFile.save, threading.Barrier(QUICK["n_chains"])
+    save, met = lfm_store.ChainFile.save, threading.Barrier(N_CHAINS)
 
     def kill_after(self, chain, *, now=False):
         save(self, chain, now=now)
@@ -25,7 +25,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     lfm_store.ChainFile.save = kill_after
-    fit(GAPS, checkpoint=sys.argv[1], n_jobs=QUICK["n_chains"])
+    fit(GAPS, checkpoint=sys.argv[1], n_jobs=N_CHAINS)
 
 
 if __name__ == "__main__":

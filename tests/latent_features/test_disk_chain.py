@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle import LatentFeatureModel
+from wideangle import LatentFeatureModel, Sampling, Search
 from wideangle.latent_features import chain as lfm_chain
 from wideangle.latent_features import disk_chain as lfm_stream
 from wideangle.latent_features.chain import begin_chain, steps_of
@@ -11,7 +11,7 @@ from wideangle.latent_features.rows import columns as host_columns
 from wideangle.latent_features.rows.memory import FeatureRows
 from wideangle.latent_features.sampler.assignment_rows import sweep_rows
 from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.settings import Units
+from wideangle.latent_features.settings import Scaling
 from wideangle.latent_features.state import Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.streaming import NpyRows
@@ -61,7 +61,7 @@ def test_sweeps_in_blocks_are_the_sweeps_of_rows_in_memory(ordered, key, tmp_pat
     monkeypatch.setattr(lfm_stream, "BLOCK_ROWS", 32)
     design = without_births(Design(ordered=ordered, learned=frozenset({"mass", "noise", "rate"})))
     rows, _, _ = make_rows()
-    units = Units(np.zeros(DIM), 1.0)
+    units = Scaling(np.zeros(DIM), 1.0)
     sample = np.arange(0, N, 7)
     stream = Stream(NpyRows(rows, block_rows=13), units, tmp_path, sample, np.float64)
     one, two = make_chain(design, key), make_chain(design, key)
@@ -97,7 +97,11 @@ def test_a_level_too_low_leaves_the_assignments_on_disk_alone(key, tmp_path, mon
     design = without_births(Design("gaussian", False, learned=frozenset({"noise"})))
     rows, _, _ = make_rows()
     stream = Stream(
-        NpyRows(rows, block_rows=13), Units(np.zeros(DIM), 1.0), tmp_path, np.arange(N), np.float64
+        NpyRows(rows, block_rows=13),
+        Scaling(np.zeros(DIM), 1.0),
+        tmp_path,
+        np.arange(N),
+        np.float64,
     )
     streamed = StreamedChain(make_chain(design, key), stream, "chain")
     steps = steps_of(streamed.chain.tuning, True)
@@ -118,7 +122,11 @@ def test_a_level_too_low_leaves_the_assignments_on_disk_alone(key, tmp_path, mon
     streamed.close()
 
 
-QUICK = {"n_chains": 2, "n_warmup": 8, "n_draws": 12, "n_kept": 6, "hops": 0, "progress": False}
+QUICK = {
+    "inference": Sampling(n_chains=2, n_warmup=8, n_draws=6, thin=2),
+    "search": Search(hops=0),
+    "progress": False,
+}
 
 
 @pytest.mark.slow

@@ -9,13 +9,21 @@ import pytest
 from scipy import sparse
 from scipy.special import logsumexp
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from latent_features.feature_fits import GAPS, NOISE, QUICK, X, data, fit, fitted, quiet
+from latent_features.feature_fits import GAPS, N_DRAWS, NOISE, X, data, fit, fitted, quick, quiet
 from latent_features.feature_problems import brute_force, log_joint, random_draw, random_rows
 from statistical import FOUR
-from wideangle import LatentFeatureModel
+from wideangle import (
+    DeterminantalPrior,
+    GaussianPrior,
+    LatentFeatureModel,
+    Maximise,
+    MutualAngularPrior,
+    PitmanYor,
+)
 from wideangle.diagnostics import ConvergenceWarning
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features.posterior import some_draws
@@ -33,14 +41,14 @@ def draws_of(model):
 
 def exact_scores(model, rows):
     draws, _ = draws_of(model)
-    scaled = (rows - model.units_.shift) / model.units_.scale
+    scaled = (rows - model.scaling_.shift) / model.scaling_.scale
     by_draw = [brute_force(draw, scaled)[0] for draw in draws]
     n_seen = (~np.isnan(rows)).sum(axis=1)
-    return logsumexp(by_draw, axis=0) - np.log(len(draws)) - n_seen * np.log(model.units_.scale)
+    return logsumexp(by_draw, axis=0) - np.log(len(draws)) - n_seen * np.log(model.scaling_.scale)
 
 
 @pytest.mark.parametrize("name", ["complete", "gaps", "noise"])
-def test_scores_are_densities_in_units_of_the_data(name):
+def test_scores_are_densities_in_scaling_of_the_data(name):
     model = fitted(name)
     np.testing.assert_allclose(model.score_samples(FRESH), exact_scores(model, FRESH), rtol=1e-9)
     assert model.score(FRESH) == pytest.approx(np.mean(exact_scores(model, FRESH)))
@@ -50,30 +58,30 @@ def test_activations_and_means_average_exact_posteriors():
     model = fitted()
     draws, numbers = draws_of(model)
     index = model.matched_.index[numbers]
-    exact = [brute_force(draw, FRESH / model.units_.scale)[1] for draw in draws]
+    exact = [brute_force(draw, FRESH / model.scaling_.scale)[1] for draw in draws]
     for k in range(model.n_components_):
         have = [s for s in range(len(draws)) if index[s, k] >= 0]
         mean = np.mean([exact[s][:, index[s, k]] for s in have], axis=0)
         np.testing.assert_allclose(model.transform(FRESH)[:, k], mean, atol=1e-9)
     mean = np.mean([p @ draw.features for p, draw in zip(exact, draws, strict=True)], axis=0)
-    np.testing.assert_allclose(model.reconstruct(FRESH), mean * model.units_.scale, atol=1e-8)
+    np.testing.assert_allclose(model.reconstruct(FRESH), mean * model.scaling_.scale, atol=1e-8)
 
 
-def test_hidden_entries_are_scored_in_units_of_the_data():
+def test_hidden_entries_are_scored_in_scaling_of_the_data():
     model = fit(100 * X)
     rows, mask = 100 * data(200, seed=9), np.zeros((200, 6), bool)
     mask[:, 1] = True
     found = model.score_entries(rows, mask)
-    holed = np.where(mask, np.nan, rows) / model.units_.scale
+    holed = np.where(mask, np.nan, rows) / model.scaling_.scale
     densities, means = [], []
     for draw in draws_of(model)[0]:
         joint, states = log_joint(draw, holed)
         share = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
         centre = states @ draw.features[:, 1]
         noise = np.sqrt(draw.noise_variance)
-        here = norm.pdf(rows[:, 1:2] / model.units_.scale, centre, noise)
-        densities.append(np.sum(share * here, axis=1) / model.units_.scale)
-        means.append(share @ centre * model.units_.scale)
+        here = norm.pdf(rows[:, 1:2] / model.scaling_.scale, centre, noise)
+        densities.append(np.sum(share * here, axis=1) / model.scaling_.scale)
+        means.append(share @ centre * model.scaling_.scale)
     np.testing.assert_allclose(found.mean, np.mean(means, axis=0), rtol=1e-8, atol=1e-8)
     # Densities average Gibbs draws of the assignments; entries are determined by their rows here.
     np.testing.assert_allclose(found.log_density, np.log(np.mean(densities, axis=0)), atol=0.3)
@@ -101,7 +109,7 @@ def test_without_any_feature_the_score_is_that_of_noise():
     nothing = [state for state in model.chains_.states if len(state.weights) == 0]
     assert nothing
     model.chains_ = model.chains_._replace(states=nothing)
-    noise = np.sqrt([float(state.hyper.noise) for state in nothing]) * model.units_.scale
+    noise = np.sqrt([float(state.hyper.noise) for state in nothing]) * model.scaling_.scale
     by_draw = norm.logpdf(NOISE[None], scale=noise[:, None, None]).sum(axis=2)
     expected = logsumexp(by_draw, axis=0) - np.log(len(noise))
     np.testing.assert_allclose(model.score_samples(NOISE), expected, rtol=1e-10)
@@ -114,7 +122,7 @@ def test_without_any_feature_the_score_is_that_of_noise():
     np.testing.assert_array_equal(found.mean, np.zeros(NOISE.size))
 
 
-def test_units_of_the_data_change_nothing_else():
+def test_scaling_of_the_data_change_nothing_else():
     one, ten = fitted(), fit(10 * X)
     np.testing.assert_allclose(ten.components_, 10 * one.components_, rtol=1e-9, atol=1e-9)
     assert ten.score(10 * X) == pytest.approx(one.score(X) - 6 * np.log(10), rel=1e-9)
@@ -137,20 +145,22 @@ def test_sparse_rows_are_dense_rows_and_stay_sparse(rows, monkeypatch):
     features, used = start.vectors.astype(float), start.assignments
     begin = Start(features, used, 0.1, 0.0, np.zeros(1))
     monkeypatch.setattr(lfm_fit, "find_features", lambda *a, **k: begin)
-    dense = fit(holes, centre=True)
+    dense = fit(holes, standardise=True)
     seen, run = [], lfm_fit.run_chain
     monkeypatch.setattr(
         lfm_fit, "run_chain", lambda c, r, *a, **k: seen.append(r.is_sparse) or run(c, r, *a, **k)
     )
-    model = fit(csr, centre=True)
+    model = fit(csr, standardise=True)
     assert seen == [True, True]
-    np.testing.assert_allclose(model.units_.shift, np.nanmean(holes, axis=0))
+    np.testing.assert_allclose(model.scaling_.shift, np.nanmean(holes, axis=0))
     np.testing.assert_allclose(model.components_, dense.components_, atol=1e-6)
     for method in METHODS:
         found = getattr(model, method)(csr)
         np.testing.assert_allclose(found, getattr(dense, method)(holes), atol=1e-6)
     back = model.inverse_transform(sparse.csr_matrix(model.transform(csr)))
-    np.testing.assert_allclose(back, model.transform(csr) @ model.components_ + model.units_.shift)
+    np.testing.assert_allclose(
+        back, model.transform(csr) @ model.components_ + model.scaling_.shift
+    )
 
 
 def test_entries_stored_twice_are_added():
@@ -201,22 +211,22 @@ def test_a_row_is_transformed_the_same_in_every_batch():
 
 
 FIXED = {
-    "alpha": 2.0,
     "noise_scale": 0.3,
-    "magnitude_rate": 0.5,
-    "discount": 0.1,
-    "strength": 2.0,
+    "prior__scale": 2.0,
+    "process__alpha": 2.0,
+    "process__discount": 0.1,
+    "process__strength": 2.0,
 }
+POWER_LAW = ("process__discount", "process__strength")
 
 
 def test_fixed_numbers_stay_fixed():
     model = fit(process="pitman-yor", **FIXED)
     assert model.alpha_ == pytest.approx(2.0)
     assert model.noise_scale_ == pytest.approx(0.3)
-    assert "magnitude_rate" not in model.trace_.values  # never changes
+    assert "feature_scale" not in model.trace_.values  # never changes
     state = model.chains_.states[0]
-    scale = model.units_.scale
-    assert float(state.hyper.rate) == pytest.approx(0.5 * scale**2)
+    assert float(state.hyper.rate) == pytest.approx((model.scaling_.scale / 2.0) ** 2)
     assert tuple(map(float, state.hyper.buffet)) == pytest.approx((2.0, 0.1, 2.0))
     for name in ("alpha", "noise_scale"):
         assert np.ptp(model.trace_.values[name]) == 0
@@ -228,12 +238,17 @@ def test_fixed_numbers_stay_fixed():
 @pytest.mark.parametrize("learn", [True, False])
 def test_every_number_can_be_learned_or_fixed(prior, learn):
     process = "ibp" if prior == "mutual-angular" else "pitman-yor"
-    settings = dict.fromkeys(FIXED | {"concentration": 2.0}, "learn")
-    settings = settings if learn else FIXED | {"concentration": 2.0}
+    settings = dict(FIXED)
+    names = {"alpha", "noise_scale", "feature_scale"}
+    if prior == "mutual-angular":
+        settings = {k: v for k, v in FIXED.items() if k not in POWER_LAW}
+        settings["prior__concentration"] = 2.0
+        names |= {"concentration"}
+    else:
+        names |= {"discount", "strength"}
+    settings = dict.fromkeys(settings, "learn") if learn else settings
     model = fit(prior=prior, process=process, **settings)
     values = model.trace_.values
-    names = {"alpha", "noise_scale", "magnitude_rate"}
-    names |= {"concentration"} if prior == "mutual-angular" else {"discount", "strength"}
     for name in names:
         assert (np.ptp(values.get(name, np.zeros(1))) > 0) == learn, name
     if prior == "mutual-angular" and not learn:
@@ -242,23 +257,19 @@ def test_every_number_can_be_learned_or_fixed(prior, learn):
     assert np.isfinite(model.score(X))
 
 
-@pytest.mark.parametrize(
-    "name, settings",
-    [("one", {"n_draws": 1, "n_warmup": 0}), ("kept", {"n_kept": 99}), ("few", {"n_kept": 3})],
-)
-def test_lengths_of_chains(name, settings):
-    model = fit(**settings)
-    n_draws = settings.get("n_draws", QUICK["n_draws"])
-    assert model.trace_.n_draws == n_draws
-    assert model.posterior_.n_draws == min(settings.get("n_kept", 25), n_draws)
-    assert model.n_iter_ == 2 * n_draws
+@pytest.mark.parametrize("n_warmup, n_draws, thin", [(0, 1, 1), (5, N_DRAWS, 1), (2, 3, 3)])
+def test_a_draw_is_kept_every_few_sweeps_and_the_trace_has_them_all(n_warmup, n_draws, thin):
+    model = fit(inference__n_warmup=n_warmup, inference__n_draws=n_draws, inference__thin=thin)
+    assert model.trace_.n_draws == n_draws * thin
+    assert model.posterior_.n_draws == n_draws
+    assert model.n_iter_ == 2 * n_draws * thin
 
 
 def test_short_chains_are_called_short():
     with quiet():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            LatentFeatureModel(**QUICK).fit(X)
+            quick().fit(X)
     assert any(
         issubclass(w.category, ConvergenceWarning) and "effective sample size" in str(w.message)
         for w in caught
@@ -269,7 +280,7 @@ def test_samples_have_the_moments_of_the_draws():
     model = fitted()
     rows = model.sample(20_000)
     draws, _ = draws_of(model)
-    means = [draw.sticks @ draw.features * model.units_.scale for draw in draws]
+    means = [draw.sticks @ draw.features * model.scaling_.scale for draw in draws]
     error = rows.std(axis=0) / np.sqrt(len(rows))
     # The share of each draw is random too.
     error = np.hypot(error, np.std(means, axis=0) / np.sqrt(len(rows)))
@@ -309,6 +320,18 @@ def test_a_notebook_shows_the_fit():
     assert "gaussian, ibp" in text and f"{fitted().noise_scale_:.4g}" in text
 
 
+def test_settings_of_names_and_of_nothing_are_reached_by_their_nested_names():
+    model = LatentFeatureModel()
+    assert model.get_params()["inference__n_chains"] == 4
+    assert model.get_params()["search__max_features"] == 200
+    model.set_params(inference__thin=3, search__hops=2, prior__cosine=0.3, process__alpha=1.5)
+    assert (model.inference.thin, model.search.hops) == (3, 2)
+    again = clone(model)
+    assert again.get_params(deep=False).keys() == model.get_params(deep=False).keys()
+    assert repr(again) == repr(model)
+    assert again.prior is not model.prior and again.prior.cosine == 0.3
+
+
 def test_pickles_too():
     again = pickle.loads(pickle.dumps(fitted()))
     np.testing.assert_array_equal(again.transform(X), fitted().transform(X))
@@ -320,9 +343,19 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="at least two columns"):
         fit(X[:, :1], prior="vmf")
     with pytest.raises(ValueError, match="alpha"):
-        fit(alpha=-1.0)
+        fit(process__alpha=-1.0)
     with pytest.raises(ValueError, match="discount"):
-        fit(discount=0.5, process="pitman-yor")
+        fit(process=PitmanYor(discount=0.5))
+    with pytest.raises(ValueError, match="geodesic"):
+        fit(inference__kernel="geodesic")
+    with pytest.raises(ValueError, match=r"prior.kind='II'"):
+        fit(prior=MutualAngularPrior(kind="II"))
+    for wrong in ({"prior": DeterminantalPrior()}, {"inference": Maximise()}, {"search": "long"}):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=f"'{name}' parameter of LatentFeatureModel"):
+            LatentFeatureModel(**wrong).fit(X)
+    with pytest.raises(ValueError, match=r"prior.scale=1e\+09.*within a factor"):
+        fit(prior=GaussianPrior(scale=1e9))
     with pytest.raises(ValueError, match="infinity"):
         fit(np.where(np.arange(6) == 1, np.inf, X))
     for method in (*METHODS, "inverse_transform"):
@@ -343,12 +376,7 @@ SETTINGS += [(p, "pitman-yor") for p in ("gaussian", "vmf")]
 
 
 @pytest.mark.slow  # every check has shapes of its own, and each is a compilation
-@parametrize_with_checks(
-    [
-        LatentFeatureModel(prior, process, **{k: v for k, v in QUICK.items() if k != "prior"})
-        for prior, process in SETTINGS
-    ]
-)
+@parametrize_with_checks([quick(prior=prior, process=process) for prior, process in SETTINGS])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_every_setting_keeps_the_contract_of_scikit_learn(estimator, check):
     with quiet():

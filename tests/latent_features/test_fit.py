@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from latent_features.feature_fits import GAPS, QUICK, X, fit, fitted, quiet
-from wideangle import LatentFeatureModel
+from latent_features.feature_fits import GAPS, N_CHAINS, N_WARMUP, X, fit, fitted, quick, quiet
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features import store as lfm_store
 from wideangle.latent_features.chain import RoomError, room_for
@@ -80,7 +79,7 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
         lfm_fit, "find_features", lambda *a, **k: searched.append(0) or find(*a, **k)
     )
     assert_same_draws(fit(rows, checkpoint=copy), whole)
-    assert len(searched) == (QUICK["n_chains"] if at == 3 else 0)
+    assert len(searched) == (N_CHAINS if at == 3 else 0)
     assert not copy.exists()
 
 
@@ -89,7 +88,7 @@ def test_a_killed_process_is_taken_up_to_the_same_bits(tmp_path):
     folder = tmp_path / "folder"
     tests = Path(__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, str(tests / "estimators" / "killed_fit.py"), str(folder)],
+        [sys.executable, str(tests / "latent_features" / "killed_fit.py"), str(folder)],
         env=os.environ | {"PYTHONPATH": str(tests)},
         capture_output=True,
         text=True,
@@ -97,7 +96,7 @@ def test_a_killed_process_is_taken_up_to_the_same_bits(tmp_path):
         timeout=600,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(list(folder.glob("chain-*.safetensors"))) == QUICK["n_chains"]
+    assert len(list(folder.glob("chain-*.safetensors"))) == N_CHAINS
     assert_same_draws(fit(GAPS, checkpoint=folder), fitted("gaps"))
 
 
@@ -110,7 +109,7 @@ def test_ctrl_c_keeps_the_draws_there_are(tmp_path, monkeypatch):
     whole = fitted()
     monkeypatch.setattr(lfm_store, "EVERY", 0.0)
     monkeypatch.setattr(lfm_store, "PATIENCE", 0.0)
-    after_saves(monkeypatch, interrupt, QUICK["n_warmup"] + 4)
+    after_saves(monkeypatch, interrupt, N_WARMUP + 4)
     settings = {"n_jobs": 1, "checkpoint": tmp_path / "folder"}
     with pytest.warns(RuntimeWarning, match="interrupted"):
         model = fit(**settings)
@@ -126,9 +125,14 @@ def test_ctrl_c_keeps_the_draws_there_are(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_between_kept_states_keeps_the_last(tmp_path, monkeypatch):
-    after_saves(monkeypatch, interrupt, QUICK["n_warmup"] + 2)
+    after_saves(monkeypatch, interrupt, N_WARMUP + 2)
     with pytest.warns(RuntimeWarning, match="interrupted"):
-        model = fit(n_kept=1, n_chains=1, checkpoint=tmp_path / "folder")
+        model = fit(
+            inference__n_draws=1,
+            inference__thin=10,
+            inference__n_chains=1,
+            checkpoint=tmp_path / "folder",
+        )
     assert model.posterior_.n_draws == 1
     assert model.trace_.n_draws == 2
 
@@ -140,7 +144,7 @@ def test_ctrl_c_before_the_first_draw_ends_the_fit(phase, tmp_path, monkeypatch)
         monkeypatch.setattr(lfm_fit, "find_features", lambda *a, **k: interrupt() or find(*a, **k))
     else:
         after_saves(monkeypatch, interrupt, 2)
-    model = LatentFeatureModel(**QUICK, checkpoint=tmp_path / "folder", n_jobs=1)
+    model = quick(checkpoint=tmp_path / "folder", n_jobs=1)
     with quiet(), pytest.raises(KeyboardInterrupt):
         model.fit(X)
     with pytest.raises(NotFittedError):
@@ -184,11 +188,11 @@ def test_chains_that_have_hardly_begun_are_left_out():
 def test_a_folder_of_another_fit_is_refused_and_left_alone(tmp_path, monkeypatch):
     folder, copy = tmp_path / "folder", tmp_path / "copy"
     after_saves(monkeypatch, lambda file: shutil.copytree(folder, copy), 3)
-    fit(checkpoint=folder, n_chains=1)
+    fit(checkpoint=folder, inference__n_chains=1)
     before = (copy / "chain-0.safetensors").read_bytes()
-    for rows, settings in ((X + 1, {}), (X, {"alpha": 1.0}), (X, {"random_state": 1})):
+    for rows, settings in ((X + 1, {}), (X, {"process__alpha": 1.0}), (X, {"random_state": 1})):
         with pytest.raises(StorageError, match="other data, settings or seed"):
-            fit(rows, checkpoint=copy, n_chains=1, **settings)
+            fit(rows, checkpoint=copy, inference__n_chains=1, **settings)
     assert (copy / "chain-0.safetensors").read_bytes() == before
 
 

@@ -13,7 +13,7 @@ from wideangle.latent_features.components import removal_cost
 from wideangle.latent_features.posterior import Gathered, disagreements, some_draws, to_arviz
 from wideangle.latent_features.predict.held_out import FeatureDraw
 from wideangle.latent_features.rows.columns import gram_of
-from wideangle.latent_features.settings import Units, make_rows
+from wideangle.latent_features.settings import Scaling, make_rows
 from wideangle.latent_features.store import as_hyper
 
 RNG = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def state(n_features, noise=1.0):
 def test_draws_are_padded_and_in_units_of_the_data():
     states = [state(n) for n in (2, 0, 3, 1, 1)]
     gathered = Gathered(states, np.array([0, 0, 0, 1, 1]), {})
-    values = lfm_posterior.as_draws(gathered, Units(np.zeros(6), 10.0)).values
+    values = lfm_posterior.as_draws(gathered, Scaling(np.zeros(6), 10.0)).values
     assert values["features"].shape == (2, 2, 3, 6)  # cut to the shorter chain
     np.testing.assert_array_equal(values["n_features"], [[2, 0], [1, 1]])
     np.testing.assert_allclose(values["features"][0, 0, :2], 10 * states[0].vectors)
@@ -60,7 +60,7 @@ def test_draws_are_padded_and_in_units_of_the_data():
 def test_extreme_units_have_a_place(scale):
     one = state(1)
     one = one._replace(vectors=one.vectors.astype(np.float32))
-    units = Units(np.zeros(6), scale)
+    units = Scaling(np.zeros(6), scale)
     values = lfm_posterior.as_draws(Gathered([one], np.array([0]), {}), units).values
     np.testing.assert_allclose(values["features"][0, 0, 0] / scale, one.vectors[0], rtol=1e-6)
 
@@ -75,23 +75,25 @@ def test_predictions_use_states_of_every_chain():
     assert len(few) == 3 and numbers.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("gaussian", [True, False])
-def test_the_trace_is_in_units_of_the_data(gaussian):
+@pytest.mark.parametrize("magnitude_shape", [None, 3.0], ids=["gaussian", "polar"])
+def test_the_trace_is_in_units_of_the_data(magnitude_shape):
     numbers = {name: np.array([[1.0, 4.0]]) for name in ("noise_variance", "residual_rms", "rate")}
     numbers |= {
         name: np.ones((1, 2)) for name in ("n_active", "alpha", "concentration", "strength")
     }
     numbers["acceptance"] = np.array([[0.1, 0.2]])
     trace = lfm_posterior.trace(
-        Gathered([], np.array([]), numbers), Units(np.zeros(2), 10.0), gaussian=gaussian
+        Gathered([state(1)], np.array([0]), numbers), Scaling(np.zeros(6), 10.0), magnitude_shape
     )
     np.testing.assert_allclose(trace["noise_scale"], [[10.0, 20.0]])
     np.testing.assert_allclose(trace["residual_rms"], [[10.0, 40.0]])
-    # Lengths of ten times the size have a tenth of the rate; entries a hundredth of the precision.
-    expected = [[0.01, 0.04]] if gaussian else [[0.1, 0.4]]
-    np.testing.assert_allclose(trace["magnitude_rate"], expected)
+    # The standard deviation of an entry from its precision; or the mean length over sqrt(D).
+    expected = [[10.0, 5.0]]
+    if magnitude_shape is not None:
+        expected = 10.0 * magnitude_shape / np.array([[1.0, 4.0]]) / np.sqrt(6)
+    np.testing.assert_allclose(trace["feature_scale"], expected)
     assert set(trace) == {
-        "noise_scale", "residual_rms", "magnitude_rate", "n_active", "alpha", "concentration",
+        "noise_scale", "residual_rms", "feature_scale", "n_active", "alpha", "concentration",
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from wideangle import LatentFeatureModel
+from wideangle import LatentFeatureModel, Sampling, Search
 from wideangle.latent_features.rows.memory import FeatureRows
 from wideangle.latent_features.search import anneal as lfm_anneal
 from wideangle.latent_features.search import hop as lfm_hop
@@ -394,8 +394,9 @@ def test_thirty_features_of_thirty(noise, ones):
 def test_one_row_that_is_its_own_mean_has_noise():
     """Centred it is zeros but for rounding, and no noise at all would be divided by."""
     row = sparse.csr_array([[6.33352623e34, -2.20350988e21, 5.20289743e32]])
+    chain = Sampling(n_warmup=1, n_draws=1, n_chains=1, thin=1)
     model = LatentFeatureModel(
-        prior="vmf", centre=True, hops=0, n_warmup=1, n_draws=1, n_chains=1, random_state=0
+        prior="vmf", inference=chain, search=Search(hops=0), standardise=True, random_state=0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

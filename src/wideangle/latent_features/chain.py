@@ -71,19 +71,18 @@ class Chain:
 class Plan(NamedTuple):
     """How long a chain is, and which of its states are kept."""
 
-    n_warmup: int
-    n_draws: int
-    n_kept: int
+    n_warmup: int = 100
+    n_draws: int = 25
+    thin: int = 8
 
     @property
     def n_sweeps(self) -> int:
         """Sweeps in all."""
-        return self.n_warmup + self.n_draws
+        return self.n_warmup + self.n_draws * self.thin
 
-    def keeps(self, draw: int) -> bool:
-        """Whether the state of this draw (0, 1, ...) is kept: ``n_kept`` of them, evenly spaced."""
-        n_kept = min(self.n_kept, self.n_draws)
-        return (draw + 1) * n_kept // self.n_draws > draw * n_kept // self.n_draws
+    def keeps(self, sweep: int) -> bool:
+        """Whether the state after this sweep (0, 1, ... after warm-up) is kept."""
+        return (sweep + 1) % self.thin == 0
 
 
 def room_for(n_features: int) -> int:

@@ -65,10 +65,9 @@ class Sums(NamedTuple):
 class StreamedChain:
     """One chain, its assignments in a file."""
 
-    def __init__(self, chain: Chain, stream: Stream, name: str, price: float = 1.0) -> None:
+    def __init__(self, chain: Chain, stream: Stream, name: str) -> None:
         """Take up a chain that was run on other rows: keep its features, assign all rows anew."""
         self.chain, self.stream, self._name, self._turn = chain, stream, name, 0
-        self._price = price
         features = chain.features
         self._used, counts = self._first_assignments(features)
         room = features.room
@@ -209,7 +208,7 @@ class StreamedChain:
         self.chain.kept.append(state)
         draw = FeatureDraw(state.vectors, state.weights, float(state.hyper.noise), None)
         n_rows = self.stream.source.shape[0]
-        self.masks.append(matters(draw, sums.gram, sums.cross, n_rows, self._price))
+        self.masks.append(matters(draw, sums.gram, sums.cross, n_rows))
 
     def _store(self, width: int) -> Scratch:
         self._turn = 1 - self._turn

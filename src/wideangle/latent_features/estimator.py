@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wideangle.base import ShowsFacts
+from wideangle import settings
+from wideangle.base import NamedChoices, ShowsFacts
 from wideangle.diagnostics import warn
 from wideangle.latent_features import files as lfm_saving
 from wideangle.latent_features import fit as lfm_fit
@@ -27,13 +28,23 @@ from wideangle.latent_features.facts import facts
 from wideangle.latent_features.predict import score as lfm_score
 from wideangle.latent_features.rows.imputed import ImputedRows
 from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.sampler.design import Design
 from wideangle.posterior import Draws
+from wideangle.settings import (
+    LEARN,
+    PROCESSES,
+    DeterminantalPrior,
+    GaussianPrior,
+    MutualAngularPrior,
+    PitmanYor,
+    Sampling,
+    Search,
+    as_plain,
+)
 from wideangle.sharding import current_mesh, dividing
 from wideangle.sphere.diversity import Diversity, diversity
 
-PRIORS = ("mutual-angular", "gaussian", "vmf")
-PROCESSES = ("ibp", "pitman-yor")
-LEARN = "learn"
+PRIORS = {name: kind for name, kind in settings.PRIORS.items() if kind is not DeterminantalPrior}
 
 
 class DisagreementWarning(UserWarning):
@@ -41,7 +52,7 @@ class DisagreementWarning(UserWarning):
 
 
 class LatentFeatureModel(
-    ShowsFacts, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    ShowsFacts, ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedChoices
 ):
     r"""Rows as sums of a few features each, out of as many features as the data ask for.
 
@@ -50,59 +61,34 @@ class LatentFeatureModel(
 
     Parameters
     ----------
-    prior : {"mutual-angular", "gaussian", "vmf"}
-        Prior of the feature vectors. ``"mutual-angular"`` pushes their directions apart (the
-        paper's IMA), ``"vmf"`` draws directions uniformly and lengths from the same Gamma law,
-        ``"gaussian"`` is the usual baseline.
-    process : {"ibp", "pitman-yor"}
-        Law of the number of features and of how often each is used: the Indian buffet, or its
-        power-law extension with many rare features. The latter needs exchangeable features:
-        ``"gaussian"`` or ``"vmf"``.
-    alpha : float or "learn"
-        Expected number of features of a row.
-    discount : float in [0, 0.5) or "learn"
-        Pitman-Yor: how heavy the tail of rare features is.
-    strength : float or "learn"
-        Pitman-Yor: 1 gives the two-parameter process.
-    concentration : float or "learn", optional
-        Strength :math:`\kappa` of the mutual-angular prior. By default ``cosine`` sets it.
-    cosine : float in [0, 1)
-        Strength as the expected cosine against the resultant of the features before, the same in
-        every dimension. A fixed :math:`\kappa` such as 1, the paper's setting, is no prior at all
-        in hundreds of dimensions.
+    prior : {"mutual-angular", "gaussian", "vmf"} or a prior object
+        Prior of the feature vectors: :class:`~wideangle.MutualAngularPrior` pushes their directions
+        apart (the paper's IMA), :class:`~wideangle.VonMisesFisherPrior` draws directions uniformly
+        and lengths from the same Gamma distribution, :class:`~wideangle.GaussianPrior` is the usual
+        baseline. The repulsion has an expected cosine of 0.1 unless it is set.
+        Their ``scale`` is in units of the data: ``"auto"``, the default, takes what fits the
+        features that the search found; ``"learn"`` makes it part of the posterior, where it and the
+        number of short features that explain nothing hold each other up, so that chains need to be
+        longer.
+    process : {"ibp", "pitman-yor"} or a process object
+        How many features there are and how often each is used: :class:`~wideangle.IndianBuffet`, or
+        its power-law extension :class:`~wideangle.PitmanYor` with many rare features. The latter
+        needs exchangeable features: a Gaussian or von Mises-Fisher prior.
+    inference : Sampling, optional
+        Length and number of the chains; by default 100 sweeps of warm-up and 25 draws, one every 8
+        sweeps. Memory is ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, beside the data, one
+        N x K array of floats per chain at work, and no other array that grows with N. The kernel is
+        ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU unless it is set.
+    search : Search, optional
+        Search for features before the chains.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
-    magnitude_shape : float
-        Shape of the Gamma law of the lengths of features.
-    magnitude_rate : float, "auto" or "learn"
-        Its rate, in units of the data; for Gaussian features the precision of an entry. ``"auto"``
-        takes what fits the features that the search found. ``"learn"`` makes it part of the
-        posterior, where it and the number of short features that explain nothing hold each other
-        up, so that chains need to be longer.
-    centre : bool
-        Subtract column means, as the paper does. Off by default: centring turns features that are
-        on or off into signed ones. Sparse rows stay sparse.
-    n_warmup, n_draws, n_chains : int
-        Length and number of the chains.
-    n_kept : int
-        States kept per chain, evenly spaced among its draws: memory is
-        ``n_chains * n_kept * (4 K D + N K / 8)`` bytes, beside the data, one N x K array of floats
-        per chain at work, and no other array that grows with N.
-    max_features : int
-        Most features that the search before the chains looks for.
-    hops : int, optional
-        Tries of the search to improve on what it has; by default as many as pay off.
-    min_presence : float
-        Share of the draws that must have a feature for it to be a component.
-    price : float
-        A feature matters in a draw if removing it costs more log-likelihood than this many times
-        the nats needed to write down its rows and its vector.
+    standardise : bool
+        Subtract column means, as the paper does. Off by default: this turns features that are on or
+        off into signed ones. Sparse rows stay sparse.
     n_jobs : int, optional
         Chains run at once; all cores by default.
-    device : {"cpu", "gpu"}, optional
-        Where the sweeps run; by default on JAX's default device. Rows with missing entries stay on
-        the CPU.
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings takes
         up where they stopped, to the same bits.
@@ -123,7 +109,7 @@ class LatentFeatureModel(
         Kept states, raw: every feature of every draw, padded with zeros.
     trace_ : Draws
         Numbers of every draw that do not depend on the numbering of features; log densities are
-        those of rows divided by ``units_.scale``.
+        those of rows divided by ``scaling_.scale``.
     diagnostics_ : Summary
         R-hat and effective sample size of them.
     start_objectives_ : array (n_chains,)
@@ -138,38 +124,31 @@ class LatentFeatureModel(
     Examples
     --------
     >>> import numpy as np
-    >>> from wideangle import LatentFeatureModel
+    >>> from wideangle import LatentFeatureModel, Sampling
     >>> rng = np.random.default_rng(0)
     >>> features = np.array([[3.0, 3.0, 0, 0, 0, 0], [0, 0, 0, 3.0, 0, 3.0]])
     >>> X = rng.integers(0, 2, (100, 2)) @ features + 0.3 * rng.normal(size=(100, 6))
-    >>> model = LatentFeatureModel(n_warmup=20, n_draws=20, n_chains=2, random_state=0).fit(X)
+    >>> chains = Sampling(n_warmup=20, n_draws=20, n_chains=2, thin=1)
+    >>> model = LatentFeatureModel(inference=chains, random_state=0).fit(X)
     >>> model.components_.shape
     (2, 6)
     """
 
-    # Ranges end where single precision does; those in units of the data are checked with them.
+    _choices: ClassVar[Any] = {
+        "prior": PRIORS,
+        "process": PROCESSES,
+        "inference": {None: Sampling},
+        "search": {None: Search},
+    }
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "prior": [StrOptions(set(PRIORS))],
-        "process": [StrOptions(set(PROCESSES))],
-        "alpha": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})],
-        "discount": [Interval(Real, 0, 0.5, closed="left"), StrOptions({LEARN})],
-        "strength": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})],
-        "concentration": [Interval(Real, 0, 1e6, closed="both"), StrOptions({LEARN}), None],
-        "cosine": [Interval(Real, 0, 1, closed="left")],
+        "prior": [StrOptions(set(PRIORS)), *PRIORS.values()],
+        "process": [StrOptions(set(PROCESSES)), *PROCESSES.values()],
+        "inference": [Sampling, None],
+        "search": [Search, None],
+        # In units of the data: whether a number makes sense is checked with them.
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
-        "magnitude_shape": [Interval(Real, 0.1, 1e6, closed="both")],
-        "magnitude_rate": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto", LEARN})],
-        "centre": ["boolean"],
-        "n_warmup": [Interval(Integral, 0, None, closed="left")],
-        "n_draws": [Interval(Integral, 1, None, closed="left")],
-        "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "n_kept": [Interval(Integral, 1, None, closed="left")],
-        "max_features": [Interval(Integral, 1, None, closed="left")],
-        "hops": [Interval(Integral, 0, None, closed="left"), None],
-        "min_presence": [Interval(Real, 0, 1, closed="right")],
-        "price": [Interval(Real, 0, None, closed="left")],
+        "standardise": ["boolean"],
         "n_jobs": [Integral, None],
-        "device": [StrOptions({"cpu", "gpu"}), None],
         "checkpoint": "no_validation",
         "progress": ["boolean", None],
         "random_state": ["random_state"],
@@ -177,53 +156,25 @@ class LatentFeatureModel(
 
     def __init__(
         self,
-        prior: str = "mutual-angular",
-        process: str = "ibp",
+        prior: Any = "mutual-angular",
+        process: Any = "ibp",
         *,
-        alpha: Any = LEARN,
-        discount: Any = 0.25,
-        strength: Any = 1.0,
-        concentration: Any = None,
-        cosine: float = 0.1,
+        inference: Sampling | None = None,
+        search: Search | None = None,
         noise_scale: Any = LEARN,
-        magnitude_shape: float = 2.0,
-        magnitude_rate: Any = "auto",
-        centre: bool = False,
-        n_warmup: int = 100,
-        n_draws: int = 200,
-        n_chains: int = 4,
-        n_kept: int = 25,
-        max_features: int = 200,
-        hops: int | None = None,
-        min_presence: float = 0.5,
-        price: float = 1.0,
+        standardise: bool = False,
         n_jobs: int | None = None,
-        device: str | None = None,
         checkpoint: Any = None,
         progress: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.prior = prior
         self.process = process
-        self.alpha = alpha
-        self.discount = discount
-        self.strength = strength
-        self.concentration = concentration
-        self.cosine = cosine
+        self.inference = inference
+        self.search = search
         self.noise_scale = noise_scale
-        self.magnitude_shape = magnitude_shape
-        self.magnitude_rate = magnitude_rate
-        self.centre = centre
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.n_chains = n_chains
-        self.n_kept = n_kept
-        self.max_features = max_features
-        self.hops = hops
-        self.min_presence = min_presence
-        self.price = price
+        self.standardise = standardise
         self.n_jobs = n_jobs
-        self.device = device
         self.checkpoint = checkpoint
         self.progress = progress
         self.random_state = random_state
@@ -233,22 +184,22 @@ class LatentFeatureModel(
         self._validate_params()
         X = self._check(X, reset=True)
         self._check_settings(X)
-        self.units_ = lfm_prepare.learn_units(X, centre=self.centre)
-        matrix, offset = self.units_.apply(X)
+        self.scaling_ = lfm_prepare.learn_scaling(X, standardise=self.standardise)
+        matrix, offset = self.scaling_.apply(X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._seed = int(seed)
         key = jax.random.key(seed, impl="threefry2x32")
-        on_device, mesh = lfm_prepare.use_device(self.device, matrix), current_mesh()
-        design, values = lfm_prepare.design_of(self, X.shape[1], self.units_, on_device)
+        on_device, mesh = lfm_prepare.use_device(matrix), current_mesh()
+        design, values = self._design(X.shape[1], on_device)
         rows = lfm_prepare.make_rows(matrix, offset)
         how = lfm_fit.Settings(
-            lfm_fit.Plan(self.n_warmup, self.n_draws, self.n_kept),
-            self.n_chains,
-            lfm_fit.n_workers(self.n_jobs, self.n_chains),
-            self.max_features,
-            self.hops,
+            self._plan(),
+            self.choice("inference").n_chains,
+            lfm_fit.n_workers(self.n_jobs, self.choice("inference").n_chains),
+            self.choice("search").max_features,
+            self.choice("search").hops,
             None if self.checkpoint is None else Path(self.checkpoint),
-            lfm_prepare.fingerprint_of(self, matrix, offset, seed),
+            self._fingerprint(matrix, offset, on_device),
             self.progress,
             on_device,
             dividing(mesh, X.shape[0]) if on_device and mesh is not None else None,
@@ -263,9 +214,7 @@ class LatentFeatureModel(
         self.interrupted_ = fitted.interrupted
         self.start_objectives_ = fitted.objectives
         self.chains_ = lfm_posterior.gather(fitted.chains)
-        found = lfm_posterior.components(
-            self.chains_, rows, price=self.price, min_presence=self.min_presence
-        )
+        found = lfm_posterior.components(self.chains_, rows)
         self._keep(found, rows.n_rows)
         return self
 
@@ -285,14 +234,16 @@ class LatentFeatureModel(
         """
         self._validate_params()
         self._check_settings(source)
-        if self.checkpoint is not None or self.device == "gpu":
-            raise ValueError("checkpoint and device='gpu' are for rows in memory: leave them out.")
+        if self.checkpoint is not None:
+            raise ValueError(
+                f"checkpoint={self.checkpoint!r} is for rows in memory: leave it out of fit_stream."
+            )
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         fitted = lfm_stream_fit.fit_stream(self, source, self._seed, folder)
-        self.units_, self.interrupted_ = fitted.units, fitted.interrupted
+        self.interrupted_ = fitted.interrupted
         self.start_objectives_ = fitted.objectives
         self.chains_ = lfm_posterior.gather(fitted.chains)
         self._keep(fitted.matched, fitted.n_sample)
@@ -313,15 +264,52 @@ class LatentFeatureModel(
         return X
 
     def _check_settings(self, X: Any) -> None:
-        if self.prior == "mutual-angular" and self.process == "pitman-yor":
+        prior, kernel = self.choice("prior"), self.choice("inference").kernel
+        ordered = isinstance(prior, MutualAngularPrior)
+        if ordered and isinstance(self.choice("process"), PitmanYor):
             raise ValueError(
                 "process='pitman-yor' needs features without an order: use prior='gaussian' or "
                 "prior='vmf' (the mutual-angular prior ties their order to their weights)."
             )
-        if self.prior != "gaussian" and X.shape[1] == 1:
+        if ordered and prior.kind not in (None, "I"):
+            raise ValueError(
+                f"prior.kind={prior.kind!r}: the infinite prior of features is of kind 'I'; leave "
+                "it out."
+            )
+        if not isinstance(prior, GaussianPrior) and X.shape[1] == 1:
             raise ValueError(
                 "X has n_features = 1: directions need at least two columns; use prior='gaussian'."
             )
+        if kernel not in (None, "gibbs", "hmc"):
+            raise ValueError(
+                f"inference.kernel={kernel!r} does not move features: use 'gibbs' or 'hmc'."
+            )
+
+    def _plan(self) -> lfm_fit.Plan:
+        """Length of the chains, with the defaults of this model."""
+        chosen = self.choice("inference")
+        given = {"n_warmup": chosen.n_warmup, "n_draws": chosen.n_draws, "thin": chosen.thin}
+        return lfm_fit.Plan(**{k: v for k, v in given.items() if v is not None})
+
+    def _design(self, dim: int, on_device: bool) -> tuple[Design, lfm_fit.Values]:
+        kernel = self.choice("inference").kernel
+        return lfm_prepare.design_of(
+            self.choice("prior"),
+            self.choice("process"),
+            self.noise_scale,
+            dim,
+            self.scaling_.scale,
+            hamiltonian=on_device if kernel is None else kernel == "hmc",
+        )
+
+    def _fingerprint(self, matrix: Any, offset: np.ndarray | None, on_device: bool) -> str:
+        """A hash of data and of all settings that change the draws."""
+        if self.checkpoint is None:
+            return ""
+        names = ("prior", "process", "inference", "search")
+        settings = {name: as_plain(self.choice(name)) for name in names}
+        settings |= {"noise_scale": self.noise_scale, "on_device": on_device}
+        return lfm_prepare.fingerprint_of(settings, matrix, offset, self._seed)
 
     def _keep(self, found: Any, n_rows: int) -> None:
         """Derive components and diagnostics from the draws; warn in plain words."""
@@ -339,13 +327,14 @@ class LatentFeatureModel(
 
     def _name_components(self) -> None:
         found = self.matched_
-        self.components_ = found.components * self.units_.scale
+        self.components_ = found.components * self.scaling_.scale
         self.n_components_ = len(self.components_)
         self.presence_, self.prevalence_ = found.presence, found.prevalence
 
     def _summarise(self) -> None:
-        gaussian = self.prior == "gaussian"
-        self.trace_ = Draws(lfm_posterior.trace(self.chains_, self.units_, gaussian=gaussian))
+        prior = self.choice("prior")
+        shape = None if isinstance(prior, GaussianPrior) else prior.magnitude_shape
+        self.trace_ = Draws(lfm_posterior.trace(self.chains_, self.scaling_, shape))
         self.diagnostics_ = self.trace_.summary()
         values = self.trace_.values
         self.noise_scale_ = float(np.mean(values["noise_scale"]))
@@ -357,7 +346,7 @@ class LatentFeatureModel(
         """Posterior probability that each row uses each component, (N, n_components_)."""
         check_is_fitted(self)
         X = self._check(X, reset=False)
-        matrix, offset = self.units_.apply(X)
+        matrix, offset = self.scaling_.apply(X)
         draws, numbers = lfm_posterior.some_draws(self.chains_)
         return lfm_score.activation(
             draws, self.matched_.index[numbers], matrix, self._seed, offset=offset
@@ -370,16 +359,16 @@ class LatentFeatureModel(
         if activations.shape[1:] != (self.n_components_,):
             expected = f"(n, {self.n_components_})"
             raise ValueError(f"X: must have shape {expected}, got {activations.shape}.")
-        return activations @ self.components_ + self.units_.shift
+        return activations @ self.components_ + self.scaling_.shift
 
     def reconstruct(self, X: Any) -> np.ndarray:
         """Posterior mean of each row without its noise, missing entries filled in, (N, D)."""
         check_is_fitted(self)
         X = self._check(X, reset=False)
-        matrix, offset = self.units_.apply(X)
+        matrix, offset = self.scaling_.apply(X)
         draws, _ = lfm_posterior.some_draws(self.chains_)
         rows = lfm_score.expected_rows(draws, matrix, self._seed, offset=offset)
-        return rows * self.units_.scale
+        return rows * self.scaling_.scale
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of each row with its assignments summed out, (N,); NaN is left out.
@@ -389,10 +378,10 @@ class LatentFeatureModel(
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
-        matrix, offset = self.units_.apply(X)
+        matrix, offset = self.scaling_.apply(X)
         draws, _ = lfm_posterior.some_draws(self.chains_)
         scores = lfm_score.log_likelihood(draws, matrix, self._seed, offset=offset)
-        return scores - lfm_prepare.n_seen(X) * np.log(self.units_.scale)
+        return scores - lfm_prepare.n_seen(X) * np.log(self.scaling_.scale)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of :meth:`score_samples`: held-out log-likelihood per row."""
@@ -410,10 +399,10 @@ class LatentFeatureModel(
         mask = mask if sparse.issparse(mask) else np.asarray(mask, bool)
         if mask.shape != X.shape:
             raise ValueError(f"mask: must have the shape of X, {X.shape}, got {mask.shape}.")
-        matrix, offset = self.units_.apply(X)
+        matrix, offset = self.scaling_.apply(X)
         draws, _ = lfm_posterior.some_draws(self.chains_)
         found = lfm_score.score_entries(draws, matrix, mask, self._seed, offset=offset)
-        scale = self.units_.scale
+        scale = self.scaling_.scale
         return lfm_score.EntryScores(found.mean * scale, found.log_density - np.log(scale))
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
@@ -425,14 +414,14 @@ class LatentFeatureModel(
         rows = np.concatenate(
             [sample_rows(draws[i], int(np.sum(turns == i)), rng) for i in range(len(draws))]
         )
-        return rng.permutation(rows) * self.units_.scale + self.units_.shift
+        return rng.permutation(rows) * self.scaling_.scale + self.scaling_.shift
 
     @property
     def posterior_(self) -> Draws:
         """Kept states, raw, padded with zeros and in units of the data; made when asked for."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("posterior_: call fit first")
-        return lfm_posterior.as_draws(self.chains_, self.units_)
+        return lfm_posterior.as_draws(self.chains_, self.scaling_)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit has come to its end."""

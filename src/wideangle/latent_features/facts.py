@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from wideangle.base import of_chains
+from wideangle.settings import PRIORS, PROCESSES, MutualAngularPrior, name_of
 
 
 def facts(model: Any) -> list[tuple[str, str]]:
@@ -14,13 +15,13 @@ def facts(model: Any) -> list[tuple[str, str]]:
     values = model.trace_.values
     raw = values["n_active"]
     rows = [
-        ("prior, process", f"{model.prior}, {model.process}"),
+        ("prior, process", f"{name_of(model.prior, PRIORS)}, {name_of(model.process, PROCESSES)}"),
         ("components", f"{model.n_components_}"),
         ("active features per draw", f"{raw.mean():.1f} ({raw.min():.0f} to {raw.max():.0f})"),
         ("noise scale", f"{model.noise_scale_:.4g}"),
         ("alpha", f"{model.alpha_:.3g}"),
     ]
-    if model.prior == "mutual-angular":
+    if isinstance(model.choice("prior"), MutualAngularPrior):
         rows.append(("concentration", f"{model.concentration_:.3g}"))
     if model.n_components_ > 1:
         spread = model.diversity_

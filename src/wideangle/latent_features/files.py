@@ -11,8 +11,9 @@ from sklearn.exceptions import NotFittedError
 
 from wideangle.latent_features.match import Matched
 from wideangle.latent_features.posterior import Gathered
-from wideangle.latent_features.settings import Units
+from wideangle.latent_features.settings import Scaling
 from wideangle.latent_features.store import pack_states, unpack_states
+from wideangle.settings import as_plain, from_plain
 from wideangle.storage import save_bundle
 from wideangle.storage.models import check_numbers, plain, read_model, restore_names
 
@@ -28,7 +29,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     matched = model.matched_._asdict()
     n_disputed = matched.pop("n_disputed")
     arrays = {
-        "shift": model.units_.shift,
+        "shift": model.scaling_.shift,
         "start_objectives": model.start_objectives_,
         "chains": model.chains_.chains,
         **{f"kept_{name}": array for name, array in pack_states(model.chains_.states).items()},
@@ -37,8 +38,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     }
     names = getattr(model, "feature_names_in_", None)
     meta = {
-        "settings": {k: plain(v) for k, v in model.get_params(deep=False).items()},
-        "scale": model.units_.scale,
+        "settings": {k: plain(as_plain(v)) for k, v in model.get_params(deep=False).items()},
+        "scale": model.scaling_.scale,
         "seed": model._seed,
         "n_disputed": int(n_disputed),
         "interrupted": model.interrupted_,
@@ -58,12 +59,12 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     def part(prefix: str) -> dict[str, np.ndarray]:
         return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
-    model = cls(**meta["settings"])
+    model = cls(**{k: from_plain(v) for k, v in meta["settings"].items()})
     model._validate_params()
     model.n_features_in_ = int(meta["n_features"])
     restore_names(model, meta["feature_names"])
     check_numbers(arrays)
-    model.units_ = Units(arrays["shift"], float(meta["scale"]))
+    model.scaling_ = Scaling(arrays["shift"], float(meta["scale"]))
     model.start_objectives_ = arrays["start_objectives"]
     model.interrupted_ = bool(meta["interrupted"])
     model.n_rows_ = int(meta["n_rows"])
@@ -90,7 +91,7 @@ def _check_sizes(model: Any) -> None:
         and 0 not in min(lengths)
         and bool(np.all(trace["noise_variance"] >= 0))
         and model.chains_.chains.shape == (len(states),)
-        and model.units_.shift.shape == (model.n_features_in_,)
+        and model.scaling_.shift.shape == (model.n_features_in_,)
         and found.components.shape == (n_components, model.n_features_in_)
         and found.index.shape == (len(states), n_components)
         and bool(np.all(found.index < np.array(sizes)[:, None]))
@@ -103,8 +104,8 @@ def _check_sizes(model: Any) -> None:
             min(jax.tree.leaves(state.hyper)) >= 0 and state.hyper.noise > 0 for state in states
         )
         and model._seed >= 0
-        and 1.0 / LARGEST <= model.units_.scale <= LARGEST
-        and bool(np.all(np.abs(model.units_.shift) <= LARGEST))
+        and 1.0 / LARGEST <= model.scaling_.scale <= LARGEST
+        and bool(np.all(np.abs(model.scaling_.shift) <= LARGEST))
     )
     if not right:
         raise ValueError("its arrays do not fit together")

@@ -19,6 +19,9 @@ from wideangle.posterior import Draws
 N_DRAWS = 25
 """Kept states that predictions are averaged over: more change little and cost time."""
 
+MIN_PRESENCE = 0.5
+"""Share of the draws that must have a feature for it to be a component."""
+
 
 class Gathered(NamedTuple):
     """Kept states of all chains, one after the other, and the trace of each chain."""
@@ -28,6 +31,11 @@ class Gathered(NamedTuple):
     """(states,) number of the chain of each state."""
     trace: dict[str, np.ndarray]
     """(chain, draw) each, in scaled units."""
+
+    @property
+    def dim(self) -> int:
+        """Number of columns of the rows, D."""
+        return self.states[0].vectors.shape[1]
 
 
 def gather(chains: list[Chain]) -> Gathered:
@@ -53,21 +61,19 @@ def some_draws(gathered: Gathered) -> tuple[list[FeatureDraw], np.ndarray]:
     return [as_draw(gathered.states[i]) for i in numbers], numbers
 
 
-def components(
-    gathered: Gathered, rows: FeatureRows, *, price: float, min_presence: float
-) -> lfm_match.Matched:
+def components(gathered: Gathered, rows: FeatureRows) -> lfm_match.Matched:
     """Features that matter, matched across draws; the draw of highest density leads."""
     masks = []
     for state in gathered.states:
         used = state.assignments
         draw = as_draw(state)
         gram, cross = gram_of(used), _cross(rows, used, draw)
-        masks.append(lfm_components.matters(draw, gram, cross, rows.n_rows, price))
+        masks.append(lfm_components.matters(draw, gram, cross, rows.n_rows))
     return lfm_match.match(
         [as_draw(state) for state in gathered.states],
         masks,
         chains=gathered.chains,
-        min_presence=min_presence,
+        min_presence=MIN_PRESENCE,
     )
 
 
@@ -84,7 +90,7 @@ def _cross(rows: FeatureRows, used: np.ndarray, draw: FeatureDraw) -> np.ndarray
     return rows.cross(used) - 0.5 * rows.n_gaps_of(used) * draw.features
 
 
-def as_draws(gathered: Gathered, units: Any) -> Draws:
+def as_draws(gathered: Gathered, scaling: Any) -> Draws:
     """Kept states padded to one size, in units of the data, axes (chain, draw, ...)."""
     n_chains = int(gathered.chains.max()) + 1
     by_chain = [np.flatnonzero(gathered.chains == c) for c in range(n_chains)]
@@ -93,7 +99,7 @@ def as_draws(gathered: Gathered, units: Any) -> Draws:
     first = gathered.states[0]
     shape = n_chains, length, most
     # Draws of extreme units have no place in single precision.
-    wide = not 1e-20 < units.scale < 1e20  # noqa: PLR2004
+    wide = not 1e-20 < scaling.scale < 1e20  # noqa: PLR2004
     dtype = np.float64 if wide else first.vectors.dtype
     vectors = np.zeros((*shape, first.vectors.shape[1]), dtype)
     weights = np.zeros(shape)
@@ -103,7 +109,7 @@ def as_draws(gathered: Gathered, units: Any) -> Draws:
         for t, i in enumerate(members[:length]):
             state = gathered.states[i]
             n = len(state.weights)
-            vectors[c, t, :n] = state.vectors.astype(np.float64) * units.scale
+            vectors[c, t, :n] = state.vectors.astype(np.float64) * scaling.scale
             weights[c, t, :n] = state.weights
             counts[c, t, :n] = state.assignments.sum(axis=0)
             numbers[c, t] = n
@@ -111,17 +117,22 @@ def as_draws(gathered: Gathered, units: Any) -> Draws:
     return Draws(values)
 
 
-def trace(gathered: Gathered, units: Any, *, gaussian: bool) -> dict[str, np.ndarray]:
+def trace(gathered: Gathered, scaling: Any, magnitude_shape: float | None) -> dict[str, np.ndarray]:
     """Numbers of every draw, in units of the data; those that never change are left out.
 
     Log densities alone are those of scaled rows: in other units they would shift by an amount that
     depends on the number of features. With missing entries they are of the rows as filled in.
+    ``magnitude_shape`` is None for Gaussian features.
     """
     found = dict(gathered.trace)
-    found["noise_scale"] = np.sqrt(found.pop("noise_variance")) * units.scale
-    found["residual_rms"] = found["residual_rms"] * units.scale
-    # A precision for Gaussian entries, a rate for lengths.
-    found["magnitude_rate"] = found.pop("rate") / units.scale / (units.scale if gaussian else 1.0)
+    found["noise_scale"] = np.sqrt(found.pop("noise_variance")) * scaling.scale
+    found["residual_rms"] = found["residual_rms"] * scaling.scale
+    rate = found.pop("rate")
+    if magnitude_shape is None:  # the precision of an entry
+        size = rate**-0.5
+    else:
+        size = magnitude_shape / (rate * gathered.dim**0.5)
+    found["feature_scale"] = size * scaling.scale
     found.pop("acceptance", None)
     always = ("alpha", "noise_scale", "concentration")
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
@@ -14,6 +13,7 @@ from wideangle.latent_features.fit import Values
 from wideangle.latent_features.rows.imputed import ImputedRows
 from wideangle.latent_features.rows.memory import FeatureRows
 from wideangle.latent_features.sampler.design import UNIT, Design, Gamma
+from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
 from wideangle.sharding import current_mesh
 from wideangle.sphere.bessel import inverse_mean_resultant
 from wideangle.storage import fingerprint
@@ -21,6 +21,8 @@ from wideangle.storage import fingerprint
 PAPER_NOISE = 0.25
 """Noise variance of the paper's rule, for data of unit variance."""
 MAX_CONCENTRATION = 1e6
+DEFAULT_COSINE = 0.1
+"""Strength of the repulsion where none is given."""
 SMALLEST, LARGEST = 1e-120, 1e120
 """Sizes of data whose squares are numbers."""
 FARTHEST = 1e15
@@ -31,7 +33,7 @@ BLOCK_ENTRIES = 2**20
 """Entries looked at together."""
 
 
-class Units(NamedTuple):
+class Scaling(NamedTuple):
     """Rows are shifted by column and divided by one number before they are modelled."""
 
     shift: np.ndarray
@@ -59,7 +61,7 @@ class Units(NamedTuple):
         return (entries / self.scale).astype(dtype)
 
 
-def learn_units(X: Any, *, centre: bool) -> Units:
+def learn_scaling(X: Any, *, standardise: bool) -> Scaling:
     """Column means if wanted, and the standard deviation of all entries around the common mean.
 
     One scale for all columns keeps the noise the same in all of them, as the model has it.
@@ -77,7 +79,7 @@ def learn_units(X: Any, *, centre: bool) -> Units:
         sums += block.column_sums(block.values / largest)  # divided: no square overflows
     total = max(counts.sum(), 1.0)
     means = sums / np.maximum(counts, 1)
-    middles = means if centre else np.full(dim, sums.sum() / total)
+    middles = means if standardise else np.full(dim, sums.sum() / total)
     energy = around = 0.0
     for block in _blocks(X):
         scaled = block.values / largest
@@ -88,7 +90,7 @@ def learn_units(X: Any, *, centre: bool) -> Units:
     scale = np.sqrt(around / total) if around > 1e-20 * energy else 0.0
     if scale == 0.0:  # all entries are the same: any unit will do
         scale = np.sqrt(energy / total) or 1.0
-    return Units(means * largest if centre else np.zeros(dim), float(scale * largest))
+    return Scaling(means * largest if standardise else np.zeros(dim), float(scale * largest))
 
 
 class _Block(NamedTuple):
@@ -144,50 +146,53 @@ def n_seen(X: Any) -> np.ndarray:
     return (~np.isnan(X)).sum(axis=1)
 
 
-def use_device(device: str | None, matrix: Any) -> bool:
-    """Whether the sweeps run as one program on devices: asked for, spread, or JAX's default."""
+def use_device(matrix: Any) -> bool:
+    """Whether the sweeps run as one program on devices: rows spread over several, or a GPU.
+
+    JAX's default device decides. Rows with missing entries stay on the CPU.
+    """
     entries = matrix.data if sparse.issparse(matrix) else matrix
     spread = current_mesh() is not None and not sparse.issparse(matrix)
-    wanted = jax.default_backend() != "cpu" or spread if device is None else device == "gpu"
-    if device == "gpu" and jax.default_backend() == "cpu":
-        raise ValueError("device='gpu': JAX sees no GPU here; install jax[cuda12] or leave it out.")
-    return wanted and not np.isnan(entries).any()
+    (device,) = jnp.zeros(()).devices()
+    return (spread or device.platform != "cpu") and not np.isnan(entries).any()
 
 
-def design_of(model: Any, dim: int, units: Units, on_device: bool = False) -> tuple[Design, Values]:
-    """The sampler's settings and values, in scaled units, from the estimator's parameters."""
+def design_of(
+    prior: Any, process: Any, noise_scale: Any, dim: int, scale: float, *, hamiltonian: bool = False
+) -> tuple[Design, Values]:
+    """The sampler's settings and values, for rows divided by ``scale``."""
     learned = set()
 
     def value(name: str, setting: Any, start: float | None) -> float | None:
-        if setting == "learn":
+        if setting == LEARN:
             learned.add(name)
             return start
         return float(setting)
 
-    pitman_yor = model.process == "pitman-yor"
-    alpha = value("mass", model.alpha, None)
-    discount = value("discount", model.discount, 0.25) if pitman_yor else 0.0
-    strength = value("strength", model.strength, 1.0) if pitman_yor else 1.0
+    pitman_yor = isinstance(process, PitmanYor)
+    alpha = value("mass", process.alpha, None)
+    discount = value("discount", process.discount, 0.25) if pitman_yor else 0.0
+    strength = value("strength", process.strength, 1.0) if pitman_yor else 1.0
     concentration = 0.0
-    if model.prior == "mutual-angular":
-        concentration = _concentration(model, dim, value)
-    for name in ("noise_scale", "magnitude_rate"):
-        _check_unit(name, getattr(model, name), units.scale, model.prior == "gaussian")
-    noise = value("noise", 1.0 if model.noise_scale == "paper" else model.noise_scale, None)
+    if isinstance(prior, MutualAngularPrior):
+        concentration = _concentration(prior, dim, value)
+    _check_unit("noise_scale", noise_scale, scale)
+    _check_unit("prior.scale", prior.scale, scale)
+    noise = value("noise", 1.0 if noise_scale == "paper" else noise_scale, None)
     if noise is not None:
-        noise = PAPER_NOISE if model.noise_scale == "paper" else (noise / units.scale) ** 2
+        noise = PAPER_NOISE if noise_scale == "paper" else (noise / scale) ** 2
+    gaussian = isinstance(prior, GaussianPrior)
+    magnitude_shape = 2.0 if gaussian else float(prior.magnitude_shape)
+    size = value("rate", prior.scale, None) if prior.scale not in (None, AUTO) else None
     rate = None
-    if model.magnitude_rate != "auto":
-        rate = value("rate", model.magnitude_rate, None)
-    gaussian = model.prior == "gaussian"
-    if rate is not None:
-        rate *= units.scale**2 if gaussian else units.scale
+    if size is not None:
+        rate = (scale / size) ** 2 if gaussian else magnitude_shape * scale / (size * dim**0.5)
     design = Design(
         features="gaussian" if gaussian else "polar",
         ordered=concentration > 0,
-        magnitude_shape=float(model.magnitude_shape),
+        magnitude_shape=magnitude_shape,
         learned=frozenset(learned),
-        hamiltonian=on_device,
+        hamiltonian=hamiltonian,
         noise=Gamma(1.0, 0.05),
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
@@ -195,39 +200,33 @@ def design_of(model: Any, dim: int, units: Units, on_device: bool = False) -> tu
     return design, Values(alpha, discount, strength, noise, concentration, rate)
 
 
-def _check_unit(name: str, setting: Any, scale: float, gaussian: bool) -> None:
+def _check_unit(name: str, setting: Any, scale: float) -> None:
     """Refuse a setting in units of the data that has nothing to do with them."""
-    if isinstance(setting, str):
+    if setting is None or isinstance(setting, str):
         return
-    size = setting
-    if name == "magnitude_rate":  # of an inverse length, or for Gaussian features its square
-        size = setting**-0.5 if gaussian else 1.0 / setting
-    if not 1.0 / RANGE <= size / scale <= RANGE:
+    if not 1.0 / RANGE <= setting / scale <= RANGE:
         raise ValueError(
-            f"{name}={setting:g} stands for a size of {size:g}, and the entries of X vary by "
-            f"{scale:g}: must be within a factor of {RANGE:g} of that."
+            f"{name}={setting:g}, and the entries of X vary by {scale:g}: must be within a factor "
+            f"of {RANGE:g} of that."
         )
 
 
-def _concentration(model: Any, dim: int, value: Any) -> float:
-    start = float(inverse_mean_resultant(jnp.asarray(max(model.cosine, 1e-3), float), dim))
-    if model.concentration is not None:
-        return min(value("concentration", model.concentration, start), MAX_CONCENTRATION)
-    return start if model.cosine > 0 else 0.0
+def _concentration(prior: MutualAngularPrior, dim: int, value: Any) -> float:
+    cosine = DEFAULT_COSINE if prior.cosine is None else prior.cosine
+    start = float(inverse_mean_resultant(jnp.asarray(max(cosine, 1e-3), float), dim))
+    if prior.concentration is not None:
+        return min(value("concentration", prior.concentration, start), MAX_CONCENTRATION)
+    return start if cosine > 0 else 0.0
 
 
-def fingerprint_of(model: Any, matrix: Any, offset: np.ndarray | None, seed: int) -> str:
+def fingerprint_of(
+    settings: dict[str, Any], matrix: Any, offset: np.ndarray | None, seed: int
+) -> str:
     """A hash of data and settings, so that a checkpoint of another fit is refused."""
-    if model.checkpoint is None:
-        return ""
-    apart = ("checkpoint", "progress", "random_state", "n_jobs", "min_presence", "price", "device")
-    meta = {k: repr(v) for k, v in model.get_params(deep=False).items() if k not in apart}
-    # A device moves features by other moves: its chains cannot be taken up on the host.
-    meta["on_device"] = repr(use_device(model.device, matrix))
     is_sparse = sparse.issparse(matrix)
     parts = (matrix.data, matrix.indices, matrix.indptr) if is_sparse else (matrix,)
     arrays = {f"rows_{i}": np.asarray(part) for i, part in enumerate(parts)}
     arrays["seed"] = np.array(seed)
     if offset is not None:
         arrays["offset"] = offset
-    return fingerprint(arrays, meta)
+    return fingerprint(arrays, {name: repr(value) for name, value in settings.items()})

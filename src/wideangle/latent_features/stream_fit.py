@@ -32,7 +32,6 @@ class StreamedFit(NamedTuple):
 
     chains: list[Chain]
     matched: lfm_match.Matched
-    units: lfm_prepare.Units
     objectives: np.ndarray
     interrupted: bool
     n_sample: int
@@ -40,19 +39,21 @@ class StreamedFit(NamedTuple):
 
 def fit_stream(model: Any, source: RowSource, seed: int, folder: Any) -> StreamedFit:
     """Search and warm up on a sample, then sweep over all rows, one chain after the other."""
-    units = lfm_prepare.learn_units(_Sliced(source), centre=model.centre)
+    model.scaling_ = units = lfm_prepare.learn_scaling(
+        _Sliced(source), standardise=model.standardise
+    )
     numbers, some = _sample(source, seed)
-    design, values = lfm_prepare.design_of(model, source.shape[1], units)
-    plan = Plan(model.n_warmup, model.n_draws, model.n_kept)
+    design, values = model._design(source.shape[1], False)
+    plan, chains_wanted = model._plan(), model.choice("inference").n_chains
     key = jax.random.key(seed, impl="threefry2x32")
     matrix, offset = units.apply(some)
     rows = FeatureRows(matrix, offset)
     how = lfm_fit.Settings(
-        Plan(max(model.n_warmup, SAMPLE_SWEEPS), 1, 1),
-        model.n_chains,
-        lfm_fit.n_workers(model.n_jobs, model.n_chains),
-        model.max_features,
-        model.hops,
+        Plan(max(plan.n_warmup, SAMPLE_SWEEPS), 1, 1),
+        chains_wanted,
+        lfm_fit.n_workers(model.n_jobs, chains_wanted),
+        model.choice("search").max_features,
+        model.choice("search").hops,
         None,
         "",
         model.progress,
@@ -72,7 +73,7 @@ def fit_stream(model: Any, source: RowSource, seed: int, folder: Any) -> Streame
             one = None
             try:
                 if not interrupted:
-                    one = StreamedChain(fresh, stream, f"chain-{number}", model.price)
+                    one = StreamedChain(fresh, stream, f"chain-{number}")
                     one.run(
                         without_births(design), plan, lambda c, done=done: bar.at(done + c.n_done)
                     )
@@ -89,9 +90,9 @@ def fit_stream(model: Any, source: RowSource, seed: int, folder: Any) -> Streame
     gathered = lfm_posterior.gather(chains)
     matched = lfm_match.match(
         [lfm_posterior.as_draw(state) for state in gathered.states], masks,
-        chains=gathered.chains, min_presence=model.min_presence,
+        chains=gathered.chains, min_presence=lfm_posterior.MIN_PRESENCE,
     )  # fmt: skip
-    return StreamedFit(chains, matched, units, begun.objectives, interrupted, len(numbers))
+    return StreamedFit(chains, matched, begun.objectives, interrupted, len(numbers))
 
 
 def _sample(source: RowSource, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ WORDS = {
     "alpha": "features of a row (alpha)",
     "concentration": "strength of the prior (kappa)",
     "residual_rms": "size of the residuals",
-    "magnitude_rate": "rate of the lengths",
+    "feature_scale": "size of the features",
 }
 PREFERRED = ("log_lik", "n_used", "n_active", "mean_angle", "noise_scale", "alpha")
 
