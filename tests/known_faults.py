@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from statistical import MEASURED
-from wideangle_lab.bench import machine
+from wideangle_lab import machine
 
 ROOT = Path(__file__).parents[1]
 

@@ -120,6 +120,46 @@ def test_an_import_that_points_up_is_reported(tmp_path, source, report):
     assert wrong_imports(tmp_path) == [report]
 
 
+def lab_imports(package: Path) -> list[str]:
+    """Where the library imports the lab."""
+    wrong = []
+    for path in naming_the_lab(package):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            if any(name.partition(".")[0] == "wideangle_lab" for name in names):
+                wrong.append(f"{path.relative_to(package)}:{node.lineno} imports the lab")
+    return wrong
+
+
+def naming_the_lab(package: Path) -> list[Path]:
+    return [path for path in package.rglob("*.py") if b"wideangle_lab" in path.read_bytes()]
+
+
+def test_the_library_never_imports_the_lab():
+    assert lab_imports(PACKAGE) == []
+    # The commands of the lab find it by one function, when they are called.
+    named = [path.relative_to(PACKAGE).as_posix() for path in naming_the_lab(PACKAGE)]
+    assert named == ["cli/lab.py"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import wideangle_lab.bench",
+        "from wideangle_lab import paper",
+        "def f():\n    from wideangle_lab.paper.run import run",
+    ],
+)
+def test_an_import_of_the_lab_is_reported(tmp_path, source):
+    (tmp_path / "base.py").write_text(source)
+    assert lab_imports(tmp_path) == [f"base.py:{len(source.splitlines())} imports the lab"]
+
+
 def test_imports_within_a_layer_downward_and_from_elsewhere_are_fine(tmp_path):
     (tmp_path / "priors").mkdir()
     (tmp_path / "priors" / "dpp.py").write_text(

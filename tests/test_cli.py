@@ -28,7 +28,8 @@ def replace_run(monkeypatch):
     """Put a stand-in for the ``run`` of ``wideangle.demo`` or ``wideangle_lab.bench``."""
 
     def replace(module, run):
-        monkeypatch.setitem(sys.modules, f"wideangle.{module}", SimpleNamespace(run=run))
+        package = "wideangle_lab" if module == "bench" else "wideangle"
+        monkeypatch.setitem(sys.modules, f"{package}.{module}", SimpleNamespace(run=run))
 
     return replace
 
@@ -66,7 +67,7 @@ def test_help_names_the_commands_and_the_extras(command):
     for kind in ("moe", "features"):
         assert f"Example: wideangle train {kind}" in shown("train", kind)
     assert 'pip install "wideangle[report]"' in shown("demo")
-    assert 'pip install "wideangle[bench]"' in shown("bench")
+    assert 'pip install -e ".[bench]"' in shown("bench")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robustness.altered import damages
-from wideangle.datasets.unpack import UnsafeArchiveError, unpack
+from wideangle_lab.originals.unpack import UnsafeArchiveError, unpack
 
 CONTENT = {"a/one.txt": b"one " * 300, "two.bin": bytes(range(256)) * 8, "three": b""}
 NAMES = st.sampled_from(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from wideangle.cli.lab import lab
 from wideangle.cli.options import Seed
 
 
@@ -32,8 +33,6 @@ def bench(
     """Measure speed and effective samples per second against other libraries.
 
     Close other programs first: times below a factor of 1.5 apart are noise on a busy machine.
-    Needs the bench extra: `pip install "wideangle[bench]"`.
+    Needs a checkout and the bench extra: `pip install -e ".[bench]"`.
     """
-    from wideangle_lab.bench import run
-
-    run(output=output, quick=quick, seed=seed, areas=area or [])
+    lab("bench").run(output=output, quick=quick, seed=seed, areas=area or [])

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from wideangle.cli.lab import lab
 from wideangle.cli.options import Seed
 
 app = typer.Typer(name="datasets", invoke_without_command=True, rich_markup_mode="markdown")
@@ -56,18 +57,17 @@ def fetch(
 
     A download that was stopped goes on where it was. Checksums are compared where they are
     published; elsewhere the first download is trusted, remembered, and checked by its contents.
+    Needs a checkout of the source.
     """
-    from wideangle.datasets.download import Patience
-    from wideangle.datasets.terminal import run
-
-    run(
+    lab("originals.terminal").run(
         names or (),
         to,
         given,
         force=force,
         keep=keep,
         accept_new=accept_new,
-        patience=Patience(timeout=timeout, tries=tries),
+        timeout=timeout,
+        tries=tries,
     )
 
 
@@ -84,10 +84,9 @@ def images(
 ) -> None:
     """Turn folders of images into counts of visual words (dense SIFT, k-means).
 
-    Needs the images extra: `pip install "wideangle[images]"`.
+    Needs a checkout and the images extra: `pip install -e ".[images]"`.
     """
-    from wideangle.datasets.images import bag_of_words, save
-
-    made = bag_of_words(folder, words, seed, train_fraction=train_fraction, n_jobs=jobs)
-    save(made, output)
+    maker = lab("originals.images")
+    made = maker.bag_of_words(folder, words, seed, train_fraction=train_fraction, n_jobs=jobs)
+    maker.save(made, output)
     typer.echo(f"{output}: {made.counts.shape[0]:,} images, {len(made.label_names)} classes")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from wideangle.cli.lab import lab
+
 
 def reproduce(
     tables: Annotated[
@@ -66,10 +68,7 @@ def reproduce(
     `--quick` and `--full` lies what the records of this repository were made with: one split, and
     settings chosen on a fifth of the training rows. Data files: see `wideangle datasets`.
     """
-    from wideangle_lab.bench.machine import describe
-    from wideangle_lab.paper.reproduce import FOLDER, Choice
-    from wideangle_lab.paper.reproduce import reproduce as run
-
+    paper = lab("paper.reproduce")
     if quick and full:
         raise ValueError("--quick and --full exclude each other.")
     changes = {
@@ -82,7 +81,7 @@ def reproduce(
     }
     level = "quick" if quick else "full" if full else "usual"
     small = quick and "small-data" in tables
-    choice = Choice(
+    choice = paper.Choice(
         data=tuple(data or (("experts",) if small else ())),
         methods=tuple(method or ()),
         experts=tuple(experts or ((5,) if quick else ())),
@@ -91,7 +90,7 @@ def reproduce(
         level=level,
         changes={name: value for name, value in changes.items() if value is not None},
     )
-    folder = out or (FOLDER if level == "usual" else FOLDER / level)
-    report = run(tables, choice, folder, describe, jobs=jobs, dask=dask, budget=budget_seconds)
+    folder = out or (paper.FOLDER if level == "usual" else paper.FOLDER / level)
+    report = paper.reproduce(tables, choice, folder, jobs=jobs, dask=dask, budget=budget_seconds)
     if report.failed:
         raise ValueError(f"{len(report.failed)} cells failed: {', '.join(report.failed)}")

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from wideangle.datasets.manifest import Entry
-from wideangle.datasets.sources import how_to_get
 
 VARIABLE = "WIDEANGLE_DATA"
 """Environment variable that names the folder with the files."""
@@ -54,7 +53,7 @@ def locate(entry: Entry) -> Path:
         f"{entry.file}, {entry.label}, was not found: looked in "
         f"{' and in '.join(map(str, places))}. Put the file there, or name its folder in the "
         f"environment variable {VARIABLE}. {tested}It is made from {entry.source}. To get it: "
-        f"{how_to_get(entry.name)}"
+        f"{entry.how_to_get}"
     )
 
 
@@ -81,7 +80,7 @@ def file_state(entry: Entry, path: Path | None = None) -> tuple[str, Path | None
     """``present``, ``converted``, ``missing`` or ``other bytes``, and the path.
 
     ``present`` is the canonical file, bit for bit. ``converted`` was made here by
-    :func:`wideangle.datasets.fetch`, whose record beside it has the file's checksum.
+    ``wideangle datasets fetch``, whose record beside it has the file's checksum.
     """
     if path is None:
         try:

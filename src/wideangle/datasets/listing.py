@@ -11,7 +11,6 @@ from rich.table import Table
 
 from wideangle.datasets.files import file_state, folders
 from wideangle.datasets.manifest import MANIFEST, Entry
-from wideangle.datasets.sources import how_to_get
 
 
 def run(as_json: bool) -> None:
@@ -50,7 +49,7 @@ def describe(entry: Entry) -> dict[str, Any]:
         "source": entry.source,
         "licence": entry.licence,
         "citation": entry.citation,
-        "get": how_to_get(entry.name),
+        "get": entry.how_to_get,
     }
 
 

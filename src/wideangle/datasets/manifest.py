@@ -30,6 +30,8 @@ class Entry:
     """Of the canonical file; empty where each machine makes its own."""
     size: int = 0
     """Bytes of the canonical file."""
+    by_hand: str = ""
+    """How to get it where nothing can be downloaded without an account."""
 
     @property
     def label(self) -> str:
@@ -40,6 +42,13 @@ class Entry:
     def file(self) -> str:
         """Name of the file; empty for generated data."""
         return "" if self.status == "generated" else f"{self.name}.npz"
+
+    @property
+    def how_to_get(self) -> str:
+        """One sentence for the list and for errors."""
+        if not self.file:
+            return "nothing to get: made from a seed"
+        return self.by_hand or f"wideangle datasets fetch {self.name}"
 
 
 ENTRIES = (
@@ -63,6 +72,8 @@ ENTRIES = (
         "Intel Image Classification (scene images of around the world); Lowe (1999), Object "
         "recognition from local scale-invariant features",
         "d43927bfbfa709deed97272c5b1822e918f99b6d49bb94be1a651912c879c67c", 2_624_520,
+        "download the Intel Image Classification scenes (Kaggle, needs an account) and unpack "
+        "seg_train and seg_test; then: wideangle datasets fetch building --from FOLDER",
     ),
     Entry(
         "rcv1_subsets", "RCV1 CCAT subset", (10_484, 943), 2,
@@ -77,6 +88,8 @@ ENTRIES = (
         "Lewis, Yang, Rose and Li (2004), RCV1: A new benchmark collection for text "
         "categorization research",
         "bcf41799afc9fdda4b69e11031ce8d12c70d2c0f6fe6e63ae14d9428596f3fab", 1_127_060,
+        "put rcv1_subsets.npz into one of the folders; or draw anew from all of RCV1 with the "
+        "paper's class sizes: wideangle datasets fetch rcv1",
     ),
     Entry(
         "rcv1", "RCV1 CCAT subset, redrawn", (28_097, 47_236), 2,

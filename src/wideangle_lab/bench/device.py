@@ -30,7 +30,7 @@ from wideangle.mixture_of_experts.methods import paper_method
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
 from wideangle_lab.bench.expert_problem import EXPERT, Size, draw_problem
-from wideangle_lab.bench.machine import describe
+from wideangle_lab.machine import describe
 
 N_EXPERTS = 30
 SEED = 0

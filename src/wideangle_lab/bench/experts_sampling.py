@@ -40,8 +40,8 @@ from wideangle.mixture_of_experts.sampling import TRIES
 from wideangle.mixture_of_experts.scaling import learn_scaling
 from wideangle.posterior import Draws
 from wideangle_lab.bench.harness import Settings
-from wideangle_lab.bench.machine import optional
 from wideangle_lab.bench.record import OURS, Case, Series
+from wideangle_lab.machine import optional
 
 blackjax = optional("blackjax")
 RIVAL, BLACKJAX = "NumPyro NUTS", "BlackJAX NUTS"

@@ -19,8 +19,8 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from wideangle_lab.bench.machine import describe
 from wideangle_lab.bench.record import OURS, Case, Series, from_json, show, to_json
+from wideangle_lab.machine import describe
 
 FOLDER = Path("results") / "bench"
 

@@ -29,8 +29,8 @@ from wideangle.priors.von_mises_fisher import VonMisesFisher
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import pairwise_angles
 from wideangle_lab.bench.harness import Settings
-from wideangle_lab.bench.machine import optional
 from wideangle_lab.bench.record import OURS, Case, Series
+from wideangle_lab.machine import optional
 
 blackjax = optional("blackjax")
 N_CHAINS = 4

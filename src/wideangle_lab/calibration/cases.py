@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wideangle_lab.bench import machine
+from wideangle_lab import machine
 from wideangle_lab.calibration import experts, features, variational
 from wideangle_lab.calibration.verdicts import Ranked, Restarted, to_json
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wideangle_lab import machine
 from wideangle_lab.paper.cells import FEATURES, Cell
 from wideangle_lab.paper.efforts import kind_of
 from wideangle_lab.paper.records import Outcome, Record, Tunings, find, keep, known_tunings
@@ -24,7 +25,6 @@ from wideangle_lab.paper.schedule import cluster, processes, spread
 from wideangle_lab.paper.suites import EXECUTE, HEADLINE
 
 Say = Callable[[str], None]
-Describe = Callable[[], Mapping[str, Any]]
 
 
 def say(line: str) -> None:
@@ -71,7 +71,6 @@ class Clock:
 def run(
     cells: Iterable[Cell],
     folder: Path,
-    describe: Describe,
     *,
     jobs: int = 1,
     dask: str | None = None,
@@ -82,8 +81,6 @@ def run(
 
     Parameters
     ----------
-    describe
-        Machine, versions and commit of where it is called, written into every record.
     jobs
         Processes beside this one; 1 runs everything here.
     dask
@@ -100,7 +97,7 @@ def run(
         else:
             report.there_before.append(record)
     say(f"{len(report.there_before)} cells are there, {len(todo)} to run, records in {folder}")
-    job = _Job(folder, describe, report, clock, say)
+    job = _Job(folder, report, clock, say)
     apart = [cell for cell in todo if dask or (jobs > 1 and not _wants_accelerator(cell))]
     away = {cell.path for cell in apart}
     here = [cell for cell in todo if cell.path not in away]
@@ -119,9 +116,9 @@ def run(
     return report
 
 
-def run_one(cell: Cell, known: Tunings, describe: Describe) -> tuple[Outcome, dict[str, Any]]:
-    """What a cell gives, and where it was run."""
-    where = dict(describe())
+def run_one(cell: Cell, known: Tunings) -> tuple[Outcome, dict[str, Any]]:
+    """What a cell gives, and the machine, versions and commit that it was run with."""
+    where = machine.describe()
     outcome = EXECUTE[cell.suite](cell, known)
     return outcome, {**where, "device": device(cell)}
 
@@ -146,11 +143,8 @@ def _wants_accelerator(cell: Cell) -> bool:
 class _Job:
     """Cells of one run, here and beside; both write records and tell of them."""
 
-    def __init__(
-        self, folder: Path, describe: Describe, report: Report, clock: Clock, say: Say
-    ) -> None:
-        self.folder, self.describe = folder, describe
-        self.report, self.clock, self.say = report, clock, say
+    def __init__(self, folder: Path, report: Report, clock: Clock, say: Say) -> None:
+        self.folder, self.report, self.clock, self.say = folder, report, clock, say
 
     def here(self, cell: Cell, place: str) -> None:
         """One cell in this process, if there is time."""
@@ -159,7 +153,7 @@ class _Job:
             return
         begun = time.monotonic()
         known = known_tunings(self.folder, cell.data)
-        self.settle(cell, lambda: run_one(cell, known, self.describe))
+        self.settle(cell, lambda: run_one(cell, known))
         self.clock.note(cell, time.monotonic() - begun)
         self.say(f"    {place}; {self.clock.left():.0f} s left")
 
@@ -169,7 +163,7 @@ class _Job:
             self.report.left += spread(executor, cells, self._submit, self.settle, self.clock.left)
 
     def _submit(self, executor: Executor, cell: Cell) -> Future:
-        return executor.submit(run_one, cell, known_tunings(self.folder, cell.data), self.describe)
+        return executor.submit(run_one, cell, known_tunings(self.folder, cell.data))
 
     def settle(self, cell: Cell, work: Callable[[], tuple[Outcome, Mapping[str, Any]]]) -> None:
         """One cell that fails must not take the others with it; it is told, and has no record."""

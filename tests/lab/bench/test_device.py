@@ -70,7 +70,7 @@ def test_a_call_is_timed_without_its_first():
 
 
 def test_a_commit_can_be_named_for_a_copied_tree(monkeypatch):
-    from wideangle_lab.bench import machine
+    from wideangle_lab import machine
 
     monkeypatch.setenv("WIDEANGLE_COMMIT", "abc")
     assert machine.commit() == "abc"

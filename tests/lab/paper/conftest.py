@@ -38,12 +38,6 @@ def where():
 
 
 @pytest.fixture
-def describe():
-    """What a run asks each machine."""
-    return lambda: WHERE
-
-
-@pytest.fixture
 def store(tmp_path):
     """Write a record: ``store("adult9", "LR", losses, ...)``."""
 

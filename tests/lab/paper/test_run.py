@@ -41,37 +41,37 @@ def quiet(line):
     pass
 
 
-def test_cells_run_once_and_a_failure_stops_nothing(tmp_path, calls, describe):
+def test_cells_run_once_and_a_failure_stops_nothing(tmp_path, calls):
     said = []
-    report = run(cells(4), tmp_path, describe, say=said.append)
+    report = run(cells(4), tmp_path, say=said.append)
     assert calls == [0, 1, 3]
     assert list(report.failed) == ["classifiers/experts/MEM-L2.K5.seed2"]
     assert "FloatingPointError: seed 2" in "".join(said)
-    again = run(cells(5), tmp_path, describe, say=quiet)
+    again = run(cells(5), tmp_path, say=quiet)
     assert calls == [0, 1, 3, 4]
     assert len(again.there_before) == 3
     assert len(list(read_all(tmp_path, "classifiers"))) == 4
 
 
-def test_no_cell_begins_when_the_time_is_over(tmp_path, calls, describe):
-    report = run(cells(2), tmp_path, describe, budget=0.0, say=quiet)
+def test_no_cell_begins_when_the_time_is_over(tmp_path, calls):
+    report = run(cells(2), tmp_path, budget=0.0, say=quiet)
     assert calls == []
     assert len(report.left) == 2
 
 
-def test_a_cell_begins_if_the_last_of_its_kind_would_fit(tmp_path, monkeypatch, describe, outcome):
+def test_a_cell_begins_if_the_last_of_its_kind_would_fit(tmp_path, monkeypatch, outcome):
     def slow(cell, known):
         time.sleep(0.2)
         return outcome([1.0, 2.0])
 
     monkeypatch.setitem(running.EXECUTE, "classifiers", slow)
-    report = run(cells(3), tmp_path, describe, budget=0.3, say=quiet)
+    report = run(cells(3), tmp_path, budget=0.3, say=quiet)
     assert len(report.finished) == 1
     assert len(report.left) == 2
 
 
-def test_a_record_has_all_that_decides_a_number(tmp_path, calls, describe):
-    (record,) = run(cells(1), tmp_path, describe, say=quiet).finished
+def test_a_record_has_all_that_decides_a_number(tmp_path, calls):
+    (record,) = run(cells(1), tmp_path, say=quiet).finished
     data = json.loads(record.path.read_text())
     assert {"cell", "metrics", "chosen", "diagnostics", "warnings", "seconds", "machine",
             "versions", "commit", "device", "version"} == set(data)  # fmt: skip
@@ -80,8 +80,8 @@ def test_a_record_has_all_that_decides_a_number(tmp_path, calls, describe):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_other_settings_are_not_taken_for_the_same_cell(tmp_path, calls, describe):
-    run(cells(1), tmp_path, describe, say=quiet)
+def test_other_settings_are_not_taken_for_the_same_cell(tmp_path, calls):
+    run(cells(1), tmp_path, say=quiet)
     same = Cell("classifiers", "experts", "MEM-L2", 5, 0, effort=QUICK._replace(n_draws=7))
     assert find(tmp_path, same) is not None  # a point estimate has no draws
     other = Cell("classifiers", "experts", "MEM-L2", 5, 0, effort=QUICK._replace(n_passes=7))
@@ -104,24 +104,22 @@ def test_records_are_plain_json(tmp_path, where, outcome):
     assert np.all(np.isfinite(huge.losses()))
 
 
-def test_baselines_run_beside_in_processes(tmp_path, describe):
+def test_baselines_run_beside_in_processes(tmp_path):
     cells = [Cell("classifiers", "experts", "LR", 0, seed, effort=QUICK) for seed in range(2)]
-    report = run(cells, tmp_path, describe, jobs=2, say=quiet)
+    report = run(cells, tmp_path, jobs=2, say=quiet)
     assert not report.failed
     assert {record.cell.seed for record in report.finished} == {0, 1}
     assert all(record.data["device"] == "cpu" for record in report.finished)
 
 
-def test_baselines_that_do_not_end_in_time_are_left(tmp_path, describe):
+def test_baselines_that_do_not_end_in_time_are_left(tmp_path):
     cells = [Cell("classifiers", "experts", "RF", 0, 0)]
-    report = run(cells, tmp_path, describe, jobs=2, budget=0.2, say=quiet)
+    report = run(cells, tmp_path, jobs=2, budget=0.2, say=quiet)
     assert report.left == cells
     assert find(tmp_path, cells[0]) is None
 
 
-def test_a_choice_made_on_the_way_is_kept_and_handed_to_later_cells(
-    tmp_path, monkeypatch, describe, outcome
-):
+def test_a_choice_made_on_the_way_is_kept_and_handed_to_later_cells(tmp_path, monkeypatch, outcome):
     import dataclasses
 
     handed = []
@@ -131,7 +129,7 @@ def test_a_choice_made_on_the_way_is_kept_and_handed_to_later_cells(
         return dataclasses.replace(outcome([1.0]), tunings={"experts/x.seed0": {"settings": 3}})
 
     monkeypatch.setitem(running.EXECUTE, "classifiers", execute)
-    run(cells(2), tmp_path, describe, say=quiet)
+    run(cells(2), tmp_path, say=quiet)
     assert handed == [{}, {"experts/x.seed0": {"settings": 3}}]
     assert known_tunings(tmp_path, "experts") == handed[1]
     assert len(list(read_all(tmp_path, "classifiers"))) == 2
@@ -185,14 +183,12 @@ def execute_slowly(cell, known):
     return Outcome(metrics, np.array([0.5, 0.5]), {"fit": 2.0})
 
 
-def run_one_slowly(cell, known, describe):
+def run_one_slowly(cell, known):
     return execute_slowly(cell, known), {"machine": {}, "device": "cpu"}
 
 
 @pytest.mark.slow
-def test_cells_run_on_a_cluster_and_survive_the_loss_of_a_worker(
-    tmp_path, monkeypatch, describe, recwarn
-):
+def test_cells_run_on_a_cluster_and_survive_the_loss_of_a_worker(tmp_path, monkeypatch, recwarn):
     distributed = pytest.importorskip("distributed")
     import threading
 
@@ -217,7 +213,7 @@ def test_cells_run_on_a_cluster_and_survive_the_loss_of_a_worker(
         killer = threading.Thread(target=kill_one)
         killer.start()
         some = cells(4, "LR")
-        report = run(some, tmp_path / "out", describe, dask=cluster.scheduler_address, say=quiet)
+        report = run(some, tmp_path / "out", dask=cluster.scheduler_address, say=quiet)
         killer.join()
     assert not report.failed
     assert not report.left

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wideangle_lab.bench.machine import describe
 from wideangle_lab.bench.scale import jobs, model
 from wideangle_lab.bench.scale.pace import GRID
 from wideangle_lab.bench.scale.shares import shares
+from wideangle_lab.machine import describe
 
 RECORD = Path("results") / "bench" / "scale.json"
 PARTS = ("vi", "shares", "features")

@@ -1,0 +1,92 @@
+"""The table and the notes of docs/datasets.md, from the manifest and the sources.
+
+``python -m wideangle_lab.originals.page docs/datasets.md`` writes them between the two marks of the
+page; a test compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from wideangle.datasets.manifest import MANIFEST, Entry
+from wideangle_lab.originals.sources import RECIPES
+
+MARKS = ("<!-- data sets: begin -->", "<!-- data sets: end -->")
+
+
+def render() -> str:
+    """Everything between the marks."""
+    rows = [
+        "| `load(...)` | in the paper | rows | columns | classes | status | get it |",
+        "|---|---|---:|---:|---:|---|---|",
+        *(_row(entry) for entry in MANIFEST.values()),
+    ]
+    return "\n".join([*rows, "", *(_section(entry) for entry in MANIFEST.values())])
+
+
+def checked_by(name: str) -> str:
+    """What tells that a download is the right one."""
+    recipe = RECIPES.get(name)
+    if recipe is None or not recipe.originals:
+        return "the sha256 of the canonical file"
+    ways = []
+    if all(place.sha256 for original in recipe.originals for place in original.places):
+        ways.append("the sha256 of every download")
+    else:
+        ways.append("the sha256 of the first download, which is trusted and remembered")
+    ways.append(
+        "all arrays, by a digest of the canonical ones"
+        if recipe.content
+        else "the numbers of rows, columns and classes only"
+    )
+    return "; ".join(ways)
+
+
+def update(page: str) -> str:
+    """The page with new contents between its marks."""
+    before, _, rest = page.partition(MARKS[0])
+    _, found, after = rest.partition(MARKS[1])
+    if not found:
+        raise ValueError(f"the page has no marks {MARKS[0]} and {MARKS[1]}.")
+    return f"{before}{MARKS[0]}\n{render()}\n{MARKS[1]}{after}"
+
+
+def _row(entry: Entry) -> str:
+    status = f"**{entry.status}**" if entry.status == "stand-in" else entry.status
+    get = "fetch" if RECIPES.get(entry.name) and RECIPES[entry.name].originals else "by hand"
+    cells = (
+        f"`{entry.name}`",
+        entry.paper,
+        f"{entry.shape[0]:,}",
+        f"{entry.shape[1]:,}",
+        str(entry.n_classes or ""),
+        status,
+        get if entry.file else "generated",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _section(entry: Entry) -> str:
+    lines = [f"### {entry.title} (`{entry.name}`, {entry.status})", "", entry.note, ""]
+    lines += [f"- Source: {entry.source}", f"- Licence: {entry.licence}"]
+    lines += [f"- Cite: {entry.citation}"]
+    if entry.file:
+        lines += [
+            f"- To get it: {entry.how_to_get}",
+            f"- Checked by {checked_by(entry.name)}",
+        ]
+    if entry.sha256:
+        lines += [f"- Canonical file: {entry.size:,} bytes, sha256 `{entry.sha256}`"]
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: list[str]) -> None:
+    """Rewrite the pages named."""
+    for argument in arguments:
+        path = Path(argument)
+        path.write_text(update(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""The installed package is the library alone; a checkout and the sdist have the lab too."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import wideangle
+import wideangle_lab
+from wideangle import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def targets():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return project["tool"]["hatch"]["build"]["targets"]
+
+
+def test_the_wheel_has_the_library_and_nothing_else(targets):
+    assert targets["wheel"] == {"packages": ["src/wideangle"]}
+
+
+def test_the_sdist_has_both_and_what_their_tests_read(targets):
+    included = targets["sdist"]["include"]
+    assert "/src" in included
+    assert all((ROOT / path.lstrip("/")).exists() for path in included)
+
+
+def test_a_checkout_has_both_side_by_side():
+    # What an editable install puts on the path is the folder above the packages of the wheel.
+    places = [Path(module.__file__).parents[1] for module in (wideangle, wideangle_lab)]
+    assert places[0] == places[1]
+
+
+class WithoutLab:
+    """Finds no lab, as where it is not installed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "wideangle_lab":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench"],
+        ["reproduce", "1"],
+        ["datasets", "fetch", "adult9"],
+        ["datasets", "images", ".", "-o", "words.npz"],
+    ],
+)
+def test_without_the_lab_its_commands_say_where_to_get_it(tmp_path, monkeypatch, capsys, arguments):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wideangle_lab"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [WithoutLab(), *sys.meta_path])
+    monkeypatch.setattr(sys, "argv", ["wideangle", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "in a checkout, run `pip install -e .`" in shown.err
+    assert list(tmp_path.iterdir()) == []
