@@ -107,7 +107,8 @@ def gain_of_rows(
 
 def _bootstrap(per_seed: Sequence[np.ndarray], rng: np.random.Generator) -> float:
     drawn = rng.integers(len(per_seed), size=len(per_seed))
-    means = [np.mean(rng.choice(per_seed[place], len(per_seed[place]))) for place in drawn]
+    parts = [per_seed[place] for place in drawn]
+    means = [np.mean(part[rng.integers(len(part), size=len(part))]) for part in parts]
     return float(np.mean(means))
 
 
