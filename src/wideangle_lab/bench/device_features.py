@@ -11,28 +11,37 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.datasets import load
-from wideangle.latent_features import chain as lfm_chain
-from wideangle.latent_features import device_chain as lfm_device
-from wideangle.latent_features import settings as lfm_prepare
-from wideangle.latent_features.estimator import LatentFeatureModel
-from wideangle.latent_features.fit import first_guess
+from wideangle.latent_features.chain import Chain, Plan, begin_chain, steps_of
+from wideangle.latent_features.device_chain import run_chain_on_device
+from wideangle.latent_features.fit import Values, first_guess
+from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.sampler.design import Design
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.latent_features.search.start import Start, find_features
+from wideangle.latent_features.settings import design_of, learn_scaling, make_rows
+from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench.device_clock import timed
 
 N_FEATURES = 300
 SEED = 0
 
 
+def prepare(name: str, noise_scale: Any) -> tuple[FeatureRows, Design, Values]:
+    """Rows of a data set, and the sampler's settings at the defaults of an accelerator."""
+    X = load(name).X
+    scaling = learn_scaling(X, standardise=False)
+    rows = make_rows(*scaling.apply(X))
+    prior, process = MutualAngularPrior(), IndianBuffet()
+    design, values = design_of(
+        prior, process, noise_scale, rows.dim, scaling.scale, hamiltonian=True
+    )
+    return rows, design, values
+
+
 def features(name: str) -> dict[str, Any]:
     """Seconds per sweep with 300 features, beside its matrix products and the search before it."""
-    data = load(name)
     # Noise that fits what 300 features leave: with less, the chain adds features without end.
-    model = LatentFeatureModel(noise_scale="learn", max_features=N_FEATURES)
-    units = lfm_prepare.learn_units(data.X, centre=False)
-    matrix, offset = units.apply(data.X)
-    rows = lfm_prepare.make_rows(matrix, offset)
-    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
+    rows, design, values = prepare(name, noise_scale="learn")
     began = time.perf_counter()
     start = find_features(
         np.random.default_rng(SEED), rows, values.noise_variance, max_features=N_FEATURES, hops=0
@@ -40,18 +49,18 @@ def features(name: str) -> dict[str, Any]:
     searched = time.perf_counter() - began
     hyper = first_guess(start, values, design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
-    chain = lfm_chain.begin_chain(key, start.features, start.assignments, hyper, design)
+    chain = begin_chain(key, start.features, start.assignments, hyper, design)
     there = rows.on_device()
     marks: list[tuple[int, float]] = []
 
-    def note(chain: lfm_chain.Chain) -> bool:
+    def note(chain: Chain) -> bool:
         jax.block_until_ready(chain.features)
         marks.append((chain.n_done, time.perf_counter()))
         return False
 
     began = time.perf_counter()
-    plan = lfm_chain.Plan(60, 100, 1)
-    lfm_device.run_chain_on_device(chain, there, design, plan, after=note)
+    plan = Plan(n_warmup=60, n_draws=1, thin=100)
+    run_chain_on_device(chain, there, design, plan, after=note)
     total = time.perf_counter() - began
     pairs = itertools.pairwise(marks)
     per_sweep = [(t1 - t0) / (n1 - n0) for (n0, t0), (n1, t1) in pairs if n1 > n0]
@@ -62,7 +71,7 @@ def features(name: str) -> dict[str, Any]:
         cross = timed(jax.jit(lambda: there.cross(used)))
     return {
         "data": name,
-        "shape": list(data.X.shape),
+        "shape": [rows.n_rows, rows.dim],
         "n_features": chain.trace["n_active"][-1],
         "search_seconds": searched,
         "sweep_seconds": float(np.median(per_sweep)),
@@ -82,20 +91,15 @@ def sweep_of_many() -> dict[str, Any]:
     The features are means of random groups of rows, and the noise is what they leave: a chain left
     to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.
     """
-    data = load("news20")
-    model = LatentFeatureModel(noise_scale=1.0)
-    units = lfm_prepare.learn_units(data.X, centre=False)
-    matrix, offset = units.apply(data.X)
-    rows = lfm_prepare.make_rows(matrix, offset)
-    design, values = lfm_prepare.design_of(model, rows.dim, units, on_device=True)
+    rows, design, values = prepare("news20", noise_scale=1.0)
     rng = np.random.default_rng(SEED)
     used = (rng.random((rows.n_rows, N_FEATURES)) < 0.03).astype(np.uint8)  # noqa: PLR2004
     vectors = rows.cross(used) / used.sum(axis=0)[:, None]
     start = Start(vectors, used, 1.0, 0.0, np.zeros(1))
     hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
-    chain = lfm_chain.begin_chain(key, vectors, used, hyper, design)
-    there, steps = rows.on_device(), lfm_chain.steps_of(chain.tuning, False)
+    chain = begin_chain(key, vectors, used, hyper, design)
+    there, steps = rows.on_device(), steps_of(chain.tuning, False)
 
     @jax.jit
     def sweep(key: Any, features: Any, rows: Any) -> Any:

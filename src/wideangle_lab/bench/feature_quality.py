@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from wideangle.datasets import Generated, block_images, sparse_features
 from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle.settings import Sampling
 from wideangle_lab.bench.harness import Settings
 from wideangle_lab.bench.record import OURS, Case, Series
 
@@ -101,20 +102,20 @@ def problems(quick: bool) -> list[Problem]:
 
 def measure(settings: Settings) -> list[Case]:
     """Share of good fits, errors beside those of peers, seconds."""
-    options: dict[str, Any] = {"n_warmup": 30, "n_draws": 30} if settings.quick else {}
+    inference = Sampling(n_warmup=30, n_draws=30, thin=1) if settings.quick else None
     return [
-        case for problem in problems(settings.quick) for case in cases(problem, settings, options)
+        case for problem in problems(settings.quick) for case in cases(problem, settings, inference)
     ]
 
 
-def cases(problem: Problem, settings: Settings, options: dict[str, Any]) -> list[Case]:
+def cases(problem: Problem, settings: Settings, inference: Sampling | None) -> list[Case]:
     """Cases of one problem."""
     fits: dict[str, list[Found]] = {}
     n_features = 0
     for seed in range(settings.seed, settings.seed + problem.n_seeds):
         made, fresh = problem.make(seed), problem.fresh(seed)
         n_features = len(made.features)
-        fits.setdefault(OURS, []).append(fit_ours(made, fresh, seed, options))
+        fits.setdefault(OURS, []).append(fit_ours(made, fresh, seed, inference))
         for name, peer in peers(n_features, seed).items():
             fits.setdefault(name, []).append(fit_peer(name, peer, made, fresh))
     ours = fits[OURS]
@@ -171,16 +172,17 @@ def told(fits: list[Found]) -> str:
     )
 
 
-def fit_ours(made: Generated, fresh: Generated, seed: int, options: dict[str, Any]) -> Found:
-    """A fit at the defaults."""
-    model = LatentFeatureModel(random_state=seed, progress=False, **options)
+def fit_ours(made: Generated, fresh: Generated, seed: int, inference: Sampling | None) -> Found:
+    """A fit, at the defaults unless it is quick."""
+    model = LatentFeatureModel(inference=inference, random_state=seed, progress=False)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # short chains, in a quick run
         model.fit(made.X)
     seconds = time.perf_counter() - start
+    scale, shift = model.scaling_.scale, model.scaling_.shift
     draws = [
-        rms(state.assignments @ state.vectors * model.units_.scale + model.units_.shift, made)
+        rms(state.assignments @ state.vectors * scale + shift, made)
         for state in model.chains_.states
     ]
     start = time.perf_counter()

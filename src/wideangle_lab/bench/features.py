@@ -18,13 +18,13 @@ from threadpoolctl import threadpool_limits
 
 from wideangle import datasets
 from wideangle.datasets import sparse_features
-from wideangle.latent_features import settings as lfm_prepare
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
-from wideangle.latent_features.estimator import LatentFeatureModel
 from wideangle.latent_features.fit import first_guess
 from wideangle.latent_features.rows.memory import FeatureRows
 from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.settings import design_of, learn_scaling, make_rows
 from wideangle.latent_features.state import with_room
+from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench import feature_quality
 from wideangle_lab.bench.harness import Settings, in_turns
 from wideangle_lab.bench.record import OURS, Case, Series
@@ -66,13 +66,15 @@ class Sweeper:
     def __init__(
         self, X: Any, features: np.ndarray, assignments: np.ndarray, noise_scale: Any, seed: int
     ) -> None:
-        model = LatentFeatureModel(noise_scale=noise_scale, centre=sp.issparse(X))
-        units = lfm_prepare.learn_units(X, centre=model.centre)
-        matrix, offset = units.apply(X)
-        self.rows: FeatureRows = lfm_prepare.make_rows(matrix, offset)
-        self.design, values = lfm_prepare.design_of(model, X.shape[1], units)
+        scaling = learn_scaling(X, standardise=sp.issparse(X))
+        self.rows: FeatureRows = make_rows(*scaling.apply(X))
+        self.design, values = design_of(
+            MutualAngularPrior(), IndianBuffet(), noise_scale, X.shape[1], scaling.scale
+        )
         assert values.noise_variance is not None  # given, not learned: the steps are the same
-        start = Start(features / units.scale, assignments, values.noise_variance, 0.0, np.zeros(1))
+        start = Start(
+            features / scaling.scale, assignments, values.noise_variance, 0.0, np.zeros(1)
+        )
         hyper = first_guess(start, values, self.design, self.rows)
         key = jax.random.key(seed, impl="threefry2x32")
         self.chain: Chain = begin_chain(key, start.features, assignments, hyper, self.design)

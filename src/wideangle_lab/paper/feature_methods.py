@@ -2,8 +2,8 @@
 
 The paper compares a Gaussian prior on the Indian buffet and on its Pitman-Yor extension with the
 mutual-angular prior. The last differs from the first in two ways: features are pushed apart, and
-their lengths follow a Gamma law. The controls separate the two: ``polar`` has the lengths and no
-repulsion, the ``IMA-cosine`` rows have a repulsion that is as strong in many dimensions as in few.
+their lengths follow a Gamma distribution. The controls separate the two: ``polar`` has the lengths
+and no repulsion, the ``IMA-cosine`` rows a repulsion as strong in many dimensions as in few.
 """
 
 from __future__ import annotations
@@ -13,28 +13,31 @@ from typing import Any
 
 from wideangle.checks import check_choice
 from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle.settings import Sampling
 from wideangle_lab.paper.cells import FEATURES, Cell, Effort
 
 PAPER: dict[str, dict[str, Any]] = {
     "IBP-LFM": {"prior": "gaussian"},
     "PYP-LFM": {"prior": "gaussian", "process": "pitman-yor"},
-    "IMA-LFM": {"prior": "mutual-angular", "concentration": 1.0},
+    "IMA-LFM": {"prior": "mutual-angular", "prior__concentration": 1.0},
 }
 CONTROLS: dict[str, dict[str, Any]] = {
     "polar": {"prior": "vmf"},
-    "IMA-cosine-0.05": {"prior": "mutual-angular", "cosine": 0.05},
-    "IMA-cosine-0.1": {"prior": "mutual-angular", "cosine": 0.1},
-    "IMA-cosine-0.2": {"prior": "mutual-angular", "cosine": 0.2},
+    "IMA-cosine-0.05": {"prior": "mutual-angular", "prior__cosine": 0.05},
+    "IMA-cosine-0.1": {"prior": "mutual-angular", "prior__cosine": 0.1},
+    "IMA-cosine-0.2": {"prior": "mutual-angular", "prior__cosine": 0.2},
 }
 FEATURE_ROWS: dict[str, dict[str, Any]] = {**PAPER, **CONTROLS}
 UNREPULSED = "polar"
 """What every repulsed row is without its angles."""
 REPULSED = ("IMA-LFM", "IMA-cosine-0.05", "IMA-cosine-0.1", "IMA-cosine-0.2")
 
-PROTOCOL: dict[str, Any] = {"centre": True, "noise_scale": "paper", "alpha": 2.0}
+PROTOCOL: dict[str, Any] = {"standardise": True, "noise_scale": "paper", "process__alpha": 2.0}
 """As in the paper: columns centred, noise fixed by the spread of the data, alpha 2."""
 MAX_FEATURES, FEW_FEATURES = 300, 12
 """Most features that the search before the chains looks for: on all rows, and on a few of them."""
+N_KEPT = 25
+"""States kept of each chain; the draws of an effort are sweeps."""
 UNLABELLED = ("yale", "block_images", "ar", "eeg", "piano")
 LABELLED = ("reuters", "tdt", "news20", "scenes15", "caltech101")
 """In the order of the paper."""
@@ -55,7 +58,7 @@ def feature_cells(
             method,
             seed=seed,
             effort=effort,
-            settings={**PROTOCOL, **FEATURE_ROWS[method], "max_features": most},
+            settings={**PROTOCOL, **FEATURE_ROWS[method], "search__max_features": most},
         )
         for seed, method, name in groups
     ]
@@ -64,12 +67,14 @@ def feature_cells(
 def feature_model(cell: Cell, n_jobs: int) -> LatentFeatureModel:
     """The estimator of a cell."""
     effort = cell.effort
-    return LatentFeatureModel(
-        **cell.settings,
+    thin = max(effort.n_draws // N_KEPT, 1)
+    chains = Sampling(
         n_warmup=effort.n_warmup,
-        n_draws=effort.n_draws,
+        n_draws=effort.n_draws // thin,
         n_chains=effort.n_chains,
-        n_jobs=n_jobs,
-        progress=False,
-        random_state=cell.seed,
+        thin=thin,
     )
+    model = LatentFeatureModel(
+        inference=chains, n_jobs=n_jobs, progress=False, random_state=cell.seed
+    )
+    return model.set_params(**cell.settings)

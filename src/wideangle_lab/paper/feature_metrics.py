@@ -30,7 +30,7 @@ def reconstruction(model: LatentFeatureModel, X: Any) -> dict[str, float]:
     return {
         "l2_error": float(np.mean(distances)),
         "l2_error_error": standard_error(distances),
-        "l2_error_of_mean": float(np.mean(np.linalg.norm(rows - model.units_.shift, axis=1))),
+        "l2_error_of_mean": float(np.mean(np.linalg.norm(rows - model.scaling_.shift, axis=1))),
     }
 
 

@@ -121,7 +121,7 @@ def diagnose(model: LatentFeatureModel) -> dict[str, Any]:
         "start_objectives": model.start_objectives_,
         "rhat": max(finite) if finite else None,
         "rhats": rhats,
-        "n_chains": model.n_chains,
+        "n_chains": model.choice("inference").n_chains,
         "interrupted": model.interrupted_,
     }
 

@@ -7,6 +7,7 @@ return is written here, at once, so that a run that is killed keeps every finish
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
@@ -31,9 +32,15 @@ RETRIES = 3
 
 @contextmanager
 def processes(n_jobs: int) -> Iterator[Executor]:
-    """Processes of this machine; whatever still runs at the end is stopped."""
+    """Processes of this machine; whatever still runs at the end is stopped.
+
+    Where psutil is installed, loky replaces a worker that has grown, as compiled programs make it,
+    and warns of it in the thread that hands out work. Where warnings are errors the warning would
+    end that thread, and the run would wait for ever.
+    """
     from joblib.externals.loky import ProcessPoolExecutor
 
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
     pool = ProcessPoolExecutor(n_jobs, env=ALONE)
     try:
         yield pool

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from wideangle import cli
 from wideangle.datasets import load
 from wideangle.latent_features.predict.score import EntryScores
+from wideangle.settings import PitmanYor, VonMisesFisherPrior, as_plain
 from wideangle_lab.paper import feature_metrics, feature_pictures, printed
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.detail_pages import copy_pictures, feature_page
@@ -46,23 +47,29 @@ def test_every_row_on_every_data_set():
     cells = feature_cells(data, (), (0,), USUAL["features"])
     assert len(cells) == 10 * len(FEATURE_ROWS)
     assert len({one.path for one in cells}) == len(cells)
-    assert all(one.settings["max_features"] == MAX_FEATURES for one in cells)
+    assert all(one.settings["search__max_features"] == MAX_FEATURES for one in cells)
     with pytest.raises(ValueError, match="method"):
         feature_cells(data, ("IMA",), (0,), QUICK)
     assert set(REPULSED) < set(FEATURE_ROWS)
 
 
 def test_rows_differ_by_the_prior_alone():
-    models = {name: feature_model(cell(name), 1).get_params() for name in FEATURE_ROWS}
-    differing = {"prior", "process", "concentration", "cosine"}
-    shared = [{k: v for k, v in one.items() if k not in differing} for one in models.values()]
+    models = {name: feature_model(cell(name), 1) for name in FEATURE_ROWS}
+    differing = {"prior", "process"}
+    shared = [
+        {k: as_plain(v) for k, v in one.get_params(deep=False).items() if k not in differing}
+        for one in models.values()
+    ]
     assert all(one == shared[0] for one in shared)
-    assert (shared[0]["centre"], shared[0]["noise_scale"], shared[0]["alpha"]) == (True, "paper", 2)
-    assert models["IMA-LFM"]["concentration"] == 1.0
-    assert models["IMA-cosine-0.2"]["concentration"] is None
-    assert models["IMA-cosine-0.2"]["cosine"] == 0.2
-    assert models[UNREPULSED]["prior"] == "vmf"
-    assert models["PYP-LFM"]["process"] == "pitman-yor"
+    assert (shared[0]["standardise"], shared[0]["noise_scale"]) == (True, "paper")
+    priors = {name: one.choice("prior") for name, one in models.items()}
+    assert priors["IMA-LFM"].concentration == 1.0
+    assert priors["IMA-cosine-0.2"].concentration is None
+    assert priors["IMA-cosine-0.2"].cosine == 0.2
+    assert isinstance(priors[UNREPULSED], VonMisesFisherPrior)
+    processes = {name: one.choice("process") for name, one in models.items()}
+    assert {one.alpha for one in processes.values()} == {2.0}
+    assert [n for n, one in processes.items() if isinstance(one, PitmanYor)] == ["PYP-LFM"]
 
 
 def test_split_is_by_seed_alone_and_has_no_row_twice():
@@ -99,10 +106,10 @@ def test_clustering_finds_separate_groups_and_says_when_there_is_nothing():
 class Fake:
     """Reconstructs rows as their mean, and predicts hidden entries with a known error."""
 
-    units_ = SimpleNamespace(shift=np.array([1.0, 0.0, 0.0, 0.0]))
+    scaling_ = SimpleNamespace(shift=np.array([1.0, 0.0, 0.0, 0.0]))
 
     def reconstruct(self, X):
-        return np.zeros(X.shape) + self.units_.shift
+        return np.zeros(X.shape) + self.scaling_.shift
 
     def score_entries(self, X, mask):
         rows = X.toarray() if sp.issparse(X) else X

@@ -12,8 +12,11 @@ import pytest
 from wideangle import cli
 from wideangle_lab.paper import run as running
 from wideangle_lab.paper import schedule
+from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell, Effort
 from wideangle_lab.paper.efforts import QUICK
+from wideangle_lab.paper.feature_methods import FEATURE_ROWS
+from wideangle_lab.paper.methods import ROWS
 from wideangle_lab.paper.records import find, keep, known_tunings, plain, read, read_all
 from wideangle_lab.paper.run import run
 
@@ -110,6 +113,19 @@ def test_baselines_run_beside_in_processes(tmp_path):
     assert not report.failed
     assert {record.cell.seed for record in report.finished} == {0, 1}
     assert all(record.data["device"] == "cpu" for record in report.finished)
+
+
+def test_a_worker_that_has_grown_is_replaced():
+    """As loky does where psutil is installed; here every job seems to take 400 MB for good."""
+    grow = (
+        "from itertools import count\n"
+        "from joblib.externals.loky import process_executor as loky\n"
+        "loky._USE_PSUTIL, loky._MEMORY_LEAK_CHECK_DELAY = True, 0.0\n"
+        "loky._get_memory_usage = lambda *_, sizes=count(0, 400_000_000), **__: next(sizes)\n"
+    )
+    with schedule.processes(1) as pool:
+        jobs = [pool.submit(exec, grow if place == 0 else "pass", {}) for place in range(4)]
+        assert [job.result(timeout=60) for job in jobs] == [None] * 4
 
 
 def test_baselines_that_do_not_end_in_time_are_left(tmp_path):
@@ -311,9 +327,16 @@ def test_a_killed_run_keeps_what_was_finished_and_goes_on(tmp_path, monkeypatch,
 
 @pytest.mark.slow
 def test_every_row_runs(tmp_path, monkeypatch, capsys):
-    short = ["--n-warmup", "5", "--n-draws", "5", "--n-passes", "5", "--max-rows", "100"]
-    arguments = ["--quick", "--experts", "3", "--jobs", "2", *short, "-o", str(tmp_path)]
-    assert command(monkeypatch, "reproduce", "all", *arguments) == 0
+    # Nearly all of the time is compiling, in every worker again.
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    short = ["--n-warmup", "2", "--n-draws", "3", "--n-passes", "3", "--max-rows", "40"]
+    arguments = ["--quick", "--experts", "2", "--jobs", "2", *short, "-o", str(tmp_path)]
+    everything = ["all", "--data", "experts", "--data", "block_images"]
+    assert command(monkeypatch, "reproduce", *everything, *arguments) == 0
+    assert {path.stem for path in tmp_path.rglob("*.seed0.json")} == {
+        f"{row}.K2.seed0" if row in ROWS else f"{row}.seed0"
+        for row in (*BASELINES, *ROWS, *FEATURE_ROWS)
+    }
     assert len(list(tmp_path.glob("table-*/table.md"))) == 13
     from wideangle_lab.paper.page import main
 

@@ -85,6 +85,7 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
 
     from wideangle.latent_features.disk_chain import StreamedChain
     from wideangle.latent_features.estimator import LatentFeatureModel
+    from wideangle.settings import Sampling, Search
     from wideangle.streaming import NpyRows
     from wideangle_lab.bench.scale import drawn
 
@@ -102,9 +103,12 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
     source = NpyRows(Path(folder) / "F.npy", block_rows=2**15)
     assert source.shape[0] == rows
     model = LatentFeatureModel(
-        prior="vmf", n_chains=1, n_warmup=n_warmup, n_draws=n_draws, n_kept=n_draws, hops=0,
-        random_state=seed, progress=False,
-    )  # fmt: skip
+        prior="vmf",
+        inference=Sampling(n_warmup=n_warmup, n_draws=n_draws, n_chains=1, thin=1),
+        search=Search(hops=0),
+        random_state=seed,
+        progress=False,
+    )
     clock = _Clock()
     with clock, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few sweeps make no chain
