@@ -23,7 +23,11 @@ if n_processes > 1:
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier  # noqa: E402
+from wideangle import (  # noqa: E402
+    LatentFeatureModel,
+    MixtureOfExpertsClassifier,
+    Variational,
+)
 from wideangle.infer import ascent  # noqa: E402
 from wideangle.sharding import current_mesh, rows_over  # noqa: E402
 
@@ -46,9 +50,12 @@ def by_vi():
         ascent.Minibatches.take = counted
     X, y = data()
     model = MixtureOfExpertsClassifier(
-        3, inference="vi", n_starts=2, batch_size=128, n_passes=given.get("n_passes", 20),
-        checkpoint=given.get("checkpoint"), random_state=0, progress=False,
-    )  # fmt: skip
+        3,
+        inference=Variational(n_starts=2, batch_size=128, n_passes=given.get("n_passes", 20)),
+        checkpoint=given.get("checkpoint"),
+        random_state=0,
+        progress=False,
+    )
     model.fit(X, y)
     return {"proba": model.predict_proba(X[:50])[:, 1].tolist(), "steps": model.notes_["steps"]}
 

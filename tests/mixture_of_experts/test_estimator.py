@@ -9,7 +9,19 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
-from wideangle import GaussianComponents, MixtureOfExpertsClassifier, MutualAngular, PolarComponents
+from wideangle import (
+    DeterminantalPrior,
+    GaussianComponents,
+    GaussianPrior,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    MutualAngular,
+    MutualAngularPrior,
+    PolarComponents,
+    Sampling,
+    Variational,
+    VonMisesFisherPrior,
+)
 from wideangle.infer import ascent
 from wideangle.mixture_of_experts import estimator as mixture_of_experts
 from wideangle.mixture_of_experts import fit as moe_fit
@@ -25,8 +37,8 @@ pytestmark = [
 
 runner = sys.modules["wideangle.infer.run"]  # the package shows the function of that name
 N = 60
-MAP = {"inference": "map", "prior": "gaussian", "n_passes": 200, "n_starts": 2}
-MCMC = {"inference": "mcmc", "n_warmup": 8, "n_draws": 6, "n_chains": 2}
+MAP = {"inference": Maximise(n_passes=200, n_starts=2), "prior": "gaussian"}
+MCMC = {"inference": Sampling(n_warmup=8, n_draws=6, n_chains=2)}
 
 
 def data(n_classes=2, n=N, p=2, seed=0):
@@ -71,7 +83,7 @@ def test_a_fit_predicts_probabilities_in_double_from_weights_in_single_precision
     assert model.experts_.shape == model.gates_.shape == (3, 3)
     assert 1 <= model.n_used_ <= 3
     assert 0 <= model.diversity_.min_angle <= model.diversity_.mean_angle <= np.pi
-    assert set(model.invariants_) == {"probability", "n_used", "mean_angle", "log_lik"}
+    assert set(model.trace_.values) == {"probability", "n_used", "mean_angle", "log_lik"}
 
 
 def test_uncertainty_has_two_parts_that_add_up(sampled):
@@ -158,8 +170,9 @@ def test_rows_of_weight_zero_are_as_if_not_there():
 
 def test_whole_weights_are_repeated_rows_up_to_rounding():
     X, y = data(n=30)
-    weighted = make(**MAP | {"n_passes": 2000}).fit(X, y, np.full(30, 2.0))
-    repeated = make(**MAP | {"n_passes": 2000}).fit(np.repeat(X, 2, 0), np.repeat(y, 2))
+    model = make(**MAP | {"inference": Maximise(n_passes=2000, n_starts=2)})
+    weighted = clone(model).fit(X, y, np.full(30, 2.0))
+    repeated = model.fit(np.repeat(X, 2, 0), np.repeat(y, 2))
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=0.02)
 
 
@@ -226,7 +239,7 @@ def test_unscaled_columns_of_huge_size_never_give_nan(settings):
 def test_a_collapsed_model_says_so_in_plain_words():
     X = np.random.default_rng(0).normal(size=(N, 2))
     y = np.arange(N) % 2
-    model = make(**MAP, scale=1e-3)
+    model = make(**MAP | {"prior": GaussianPrior(scale=1e-3)})
     model.fit(X, y)
     weights = model.posterior_.values["weights"]
     gate = np.zeros_like(weights.gate)
@@ -256,18 +269,54 @@ def test_one_column_without_intercept_has_no_directions():
 
 
 def test_settings_are_validated_and_cloned():
-    model = make(4, prior="dpp", concentration=3.0, n_draws=7)
-    assert clone(model).get_params() == model.get_params()
+    model = make(4, prior=MutualAngularPrior(concentration=3.0), inference=Sampling(n_draws=7))
+    assert repr(clone(model)) == repr(model)
+    named = make().set_params(prior__cosine=0.3, inference__n_draws=500)
+    assert (named.prior.cosine, named.inference.n_draws) == (0.3, 500)
+    assert make().get_params()["prior__magnitude_shape"] == 2.0
     X, y = data()
-    for name, value in {"prior": "flat", "cosine": 1.0, "n_experts": 0, "kind": "III"}.items():
-        with pytest.raises(ValueError, match=name):
+    wrong = {"prior": "flat", "prior__cosine": 1.0, "n_experts": 0, "prior__kind": "III"}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=name.rpartition("__")[-1]):
             make().set_params(**{name: value}).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"prior": MutualAngularPrior(scale="learn")}, "scale='learn'"),
+        ({"prior": MutualAngularPrior(concentration="learn")}, "concentration='learn'"),
+        ({"prior": MutualAngularPrior(concentration=1.0, cosine=0.1)}, "give one of them"),
+        ({"prior": GaussianPrior(scale="auto")}, "scale='auto'"),
+        ({"prior": VonMisesFisherPrior(scale="auto"), "inference": "map"}, "use a number"),
+        ({"prior": DeterminantalPrior(scale="auto")}, "scale"),
+        ({"prior": ("gaussian",)}, "a pair must hold two"),
+        ({"prior": ("gaussian", "flat")}, "mutual-angular"),
+        ({"inference": Sampling(kernel="gibbs")}, "latent features"),
+        ({"inference": Variational(guide="coordinate", n_starts=2)}, "n_starts=2"),
+        ({"inference": Variational(diversity=(1.0, -1.0))}, "diversity"),
+        ({"inference": Maximise(diversity=(1.0,))}, "two of them"),
+        ({"inference": "map", "checkpoint": "folder"}, "checkpoint=None"),
+        ({"inference": Variational(guide="coordinate"), "checkpoint": "f"}, "checkpoint=None"),
+    ],
+)
+def test_what_a_fit_could_not_use_is_refused_and_not_ignored(settings, words):
+    with pytest.raises(ValueError, match=words):
+        make(**settings).fit(*data())
+
+
+def test_only_priors_without_a_fixed_scale_are_fitted_to_the_data():
+    X, y = data()
+    pair = (VonMisesFisherPrior(scale=2.0), VonMisesFisherPrior())
+    priors = make(**MCMC, prior=pair).fit(X, y).priors_
+    assert float(priors.gate.magnitude_rate) == pytest.approx(2.0 / (2.0 * np.sqrt(3)))
+    assert float(priors.experts.magnitude_rate) != pytest.approx(2.0 / np.sqrt(3), rel=1e-3)
 
 
 @pytest.mark.slow
 def test_grid_search_over_experts_and_concentration():
     X, y = data()
-    grid = {"n_experts": [1, 3], "concentration": [0.0, 5.0]}
+    grid = {"n_experts": [1, 3], "prior__concentration": [0.0, 5.0]}
     model = make(**MAP | {"prior": "mutual-angular"})
     search = GridSearchCV(model, grid, cv=2).fit(X, y)
     assert search.best_params_["n_experts"] == 3
@@ -287,8 +336,8 @@ def test_feature_names_are_kept_and_checked():
 @pytest.mark.slow
 def test_regularised_experts_stand_at_wider_angles():
     X, y = data()
-    plain = make(4, **MAP | {"n_passes": 500}).fit(X, y)
-    spread = make(4, **MAP | {"n_passes": 500}, strength=300.0).fit(X, y)
+    plain = make(4, **MAP).set_params(inference__n_passes=500).fit(X, y)
+    spread = clone(plain).set_params(inference__diversity=300.0).fit(X, y)
     assert spread.diversity_.mean_angle > plain.diversity_.mean_angle
 
 
@@ -320,7 +369,7 @@ def test_ctrl_c_keeps_the_draws_there_are_and_is_passed_on_when_there_are_none(m
 
         at.second = False
         patch.setattr(runner.Progress, "at", at)
-        model = make(**MCMC | {"n_draws": 200}).fit(X, y)
+        model = make(inference=Sampling(n_warmup=8, n_draws=200, n_chains=2)).fit(X, y)
         assert model.notes_["interrupted"]
         assert 0 < model.posterior_.n_draws < 200
         assert "stopped early" in model.summary()
@@ -335,7 +384,7 @@ KILLED = """
 import os, sys, signal, warnings
 import numpy as np
 warnings.simplefilter("ignore")
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import MixtureOfExpertsClassifier, Sampling
 from wideangle.storage import Checkpoint
 saves = []
 original = Checkpoint._write
@@ -353,8 +402,8 @@ X = generator.normal(size=(60, 2))
 y = (X[:, 0] * X[:, 1] > 0).astype(int)
 path = None if sys.argv[1] == "-" else sys.argv[1]
 model = MixtureOfExpertsClassifier(
-    2, prior="gaussian", n_warmup=8, n_draws=1000, n_chains=2, checkpoint=path, progress=False,
-    random_state=np.random.RandomState(0))
+    2, prior="gaussian", inference=Sampling(n_warmup=8, n_draws=1000, n_chains=2),
+    checkpoint=path, progress=False, random_state=np.random.RandomState(0))
 model.fit(X, y)
 np.save(sys.argv[3], model.posterior_.values["weights"].gate)
 """
@@ -380,13 +429,14 @@ def test_a_killed_fit_is_taken_up_to_the_same_bits(tmp_path):
 def test_the_papers_ascent_is_for_two_classes():
     X, y = data(n_classes=3)
     with pytest.raises(ValueError, match="two classes"):
-        make(inference="vi", guide="coordinate").fit(X, y)
+        make(inference=Variational(guide="coordinate")).fit(X, y)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the bound still rises")
 @pytest.mark.parametrize("guide", ["coordinate", "vmf", "diagonal"])
 def test_variational_fits_beat_the_base_rate(guide):
-    model, X, y = fitted({"inference": "vi", "guide": guide, "prior": "vmf"}, n_classes=2)
+    model, X, y = fitted({"inference": Variational(guide=guide), "prior": "vmf"}, n_classes=2)
     assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
     assert model.posterior_.values["weights"].experts.shape[2:] == (3, 1, 3)
 
@@ -397,7 +447,10 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
     X = (generator.random((300, 20)) < 0.15).astype(float)
     y = (X[:, 0] + X[:, 1] > 0).astype(int)
     weights = generator.uniform(0.5, 2.0, 300)
-    short = {"n_warmup": 2, "n_draws": 2, "n_chains": 2, "learn_prior": False}
+    short = {
+        "inference": Sampling(n_warmup=2, n_draws=2, n_chains=2),
+        "prior": MutualAngularPrior(scale=1.0),
+    }
     dense = make(**short).fit(X, y, sample_weight=weights)
 
     def refuse(data):

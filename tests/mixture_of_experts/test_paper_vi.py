@@ -276,7 +276,8 @@ def test_bound_is_below_the_exact_elbo(key):
 
 def fit(batch, priors=None, **options):
     gate, experts = (make_prior(), make_prior()) if priors is None else priors
-    settings = {"n_experts": experts.n_components, "max_sweeps": 12} | options
+    polar = tuple(isinstance(prior, PolarComponents) for prior in (gate, experts))
+    settings = {"n_experts": experts.n_components, "max_sweeps": 12, "learn": polar} | options
     return coordinate_ascent(jax.random.key(3), batch, gate, experts, **settings)
 
 
@@ -469,8 +470,8 @@ def test_float32_follows_float64():
 
 @pytest.mark.slow
 def test_regularised_ascent_is_monotone_and_more_diverse():
-    plain = fit(make_batch(2), max_sweeps=60, learn_prior=False)
-    spread = fit(make_batch(2), max_sweeps=60, learn_prior=False, strengths=(50.0, 50.0))
+    plain = fit(make_batch(2), max_sweeps=60, learn=(False, False))
+    spread = fit(make_batch(2), max_sweeps=60, learn=(False, False), strengths=(50.0, 50.0))
     assert_sound(spread)
     for name in ("gate", "experts"):
         wide, narrow = (getattr(r.factors, name).mean_directions for r in (spread, plain))

@@ -198,7 +198,7 @@ SHORT = {"n_warmup": 8, "n_draws": 6, "n_chains": 2, "progress": False}
 
 def test_a_fit_follows_from_its_key_and_stays_in_float32(key):
     task = real_problem()
-    first, second = (fit_mcmc(key, task, learn_prior=True, **SHORT) for _ in range(2))
+    first, second = (fit_mcmc(key, task, learn=(True, True), **SHORT) for _ in range(2))
     for left, right in zip(
         jax.tree.leaves(first.draws.values), jax.tree.leaves(second.draws.values), strict=True
     ):
@@ -214,15 +214,15 @@ def test_a_fit_follows_from_its_key_and_stays_in_float32(key):
 def test_learned_priors_keep_the_others_and_move_the_polar_ones(key):
     task = real_problem("gaussian")
     weights = Weights(jnp.ones((4, 5, K, P)), jnp.ones((4, 5, K, 1, P)))
-    assert learn_priors(task.priors, weights) is not None
-    assert learn_priors(task.priors, weights).gate is task.priors.gate
+    assert learn_priors(task.priors, weights, (False, False)) == task.priors
     polar = Priors(make("I"), make("I"))
     draws = jax.vmap(polar.gate.sample)(jax.random.split(key, 20)).reshape(4, 5, K, P)
-    learned = learn_priors(polar, Weights(2.0 * draws, draws[..., None, :]))
+    learned = learn_priors(polar, Weights(2.0 * draws, draws[..., None, :]), (True, False))
     mean = np.linalg.norm(2.0 * draws, axis=-1).mean()
     np.testing.assert_allclose(
         learned.gate.magnitude_shape / learned.gate.magnitude_rate, mean, rtol=1e-5
     )
+    assert learned.experts is polar.experts
 
 
 def test_a_part_of_the_rows_keeps_the_total_weight(key):

@@ -6,10 +6,15 @@ import pytest
 from sklearn.datasets import make_moons
 from sklearn.metrics import log_loss
 
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import MixtureOfExpertsClassifier, Variational
 from wideangle.streaming import NpyRows
 
-FEW = {"inference": "vi", "n_starts": 4, "n_passes": 60, "batch_size": 128, "progress": False}
+
+def make(n_passes=60, seed=0, **settings):
+    inference = Variational(n_starts=4, n_passes=n_passes, batch_size=128)
+    return MixtureOfExpertsClassifier(
+        4, inference=inference, random_state=seed, progress=False, **settings
+    )
 
 
 def moons(n=2000, seed=0):
@@ -20,10 +25,8 @@ def moons(n=2000, seed=0):
 def pair():
     X, y = moons()
     words = np.array(["low", "high"])[y]
-    streamed = MixtureOfExpertsClassifier(4, random_state=0, **FEW).fit_stream(
-        NpyRows(X, words, block_rows=10), buffer_bytes=500 * 16
-    )
-    return streamed, MixtureOfExpertsClassifier(4, random_state=0, **FEW).fit(X, words)
+    streamed = make().fit_stream(NpyRows(X, words, block_rows=10), buffer_bytes=500 * 16)
+    return streamed, make().fit(X, words)
 
 
 def test_a_stream_is_fitted_as_well_as_rows_in_memory(pair):
@@ -53,11 +56,8 @@ def test_predictions_in_blocks_are_those_of_all_rows(pair):
 def test_class_weights_count(pair):
     X, y = moons()
     source = NpyRows(X, y, block_rows=50)
-    settings = FEW | {"n_passes": 10}
-    heavy = MixtureOfExpertsClassifier(
-        4, class_weight={0: 1.0, 1: 20.0}, random_state=0, **settings
-    ).fit_stream(source)
-    plain = MixtureOfExpertsClassifier(4, random_state=0, **settings).fit_stream(source)
+    heavy = make(10, class_weight={0: 1.0, 1: 20.0}).fit_stream(source)
+    plain = make(10).fit_stream(source)
     assert np.mean(heavy.predict(X)) > np.mean(plain.predict(X)) + 0.05
 
 
@@ -66,13 +66,9 @@ def test_the_bound_of_a_sample_says_how_wrong_it_may_be(monkeypatch):
 
     monkeypatch.setattr(moe_stream, "SAMPLE_ROWS", (400, 400))
     X, y = moons(4000)
-    models = [
-        MixtureOfExpertsClassifier(4, random_state=seed, **FEW | {"n_passes": 5})
-        for seed in range(2)
-    ]
     bounds, errors = [], []
-    for model in models:
-        model.fit_stream(NpyRows(X, y))
+    for seed in range(2):
+        model = make(5, seed).fit_stream(NpyRows(X, y))
         bounds.append(model.notes_["elbo"][0])
         errors.append(model.notes_["elbo_error"][0])
     assert min(errors) > 20  # the sample, not the draws, is what limits it
@@ -82,9 +78,8 @@ def test_the_bound_of_a_sample_says_how_wrong_it_may_be(monkeypatch):
 def test_a_stopped_fit_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     X, y = moons(1000)
     source = NpyRows(X, y, block_rows=50)
-    settings = FEW | {"n_passes": 40}
-    whole = MixtureOfExpertsClassifier(4, random_state=0, **settings).fit_stream(source)
-    model = MixtureOfExpertsClassifier(4, random_state=0, checkpoint=tmp_path / "c", **settings)
+    whole = make(40).fit_stream(source)
+    model = make(40, checkpoint=tmp_path / "c")
     from wideangle.streaming.minibatches import StreamedMinibatches
 
     take = StreamedMinibatches.take
@@ -104,18 +99,17 @@ def test_a_stopped_fit_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     np.testing.assert_array_equal(model.predict_proba(X), whole.predict_proba(X))
 
 
-@pytest.mark.parametrize("settings", [{"inference": "map"}, {"guide": "coordinate"}])
-def test_other_methods_are_refused(settings):
+@pytest.mark.parametrize("inference", ["map", "mcmc", Variational(guide="coordinate")])
+def test_other_methods_are_refused(inference):
+    source = NpyRows(np.ones((3, 2)), np.ones(3))
     with pytest.raises(ValueError, match="rows on disk"):
-        MixtureOfExpertsClassifier(2, **{"inference": "vi"} | settings).fit_stream(
-            NpyRows(np.ones((3, 2)), np.ones(3))
-        )
+        MixtureOfExpertsClassifier(2, inference=inference).fit_stream(source)
 
 
 MEMORY = """
 import resource, sys
 import numpy as np
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import MixtureOfExpertsClassifier, Variational
 from wideangle.streaming import NpyRows
 folder, n = sys.argv[1], int(sys.argv[2])
 for name, row in (("X", (32,)), ("y", ())):
@@ -128,7 +122,7 @@ for name, row in (("X", (32,)), ("y", ())):
         array[first : first + 50_000] = part if row else part[:, 0] > 0
     del array, part
 MixtureOfExpertsClassifier(
-    2, inference="vi", n_starts=1, n_passes=1, random_state=0
+    2, inference=Variational(n_starts=1, n_passes=1), random_state=0
 ).fit_stream(NpyRows(f"{folder}/X{n}.npy", f"{folder}/y{n}.npy"), buffer_bytes=2**24)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from wideangle.mixture_of_experts.climb import M_DRAWS, Job, m_step
+from wideangle.mixture_of_experts.collapsed import Guides
 from wideangle.mixture_of_experts.experts import LogisticExperts
 from wideangle.mixture_of_experts.guides import GaussianGuide, VmfGuide
 from wideangle.mixture_of_experts.variational import Data, fit_vi
@@ -104,11 +105,12 @@ def test_gaussian_priors_are_left_alone(key):
     prior = GaussianComponents(3, P, 0.7)
     assert m_step(key, guide("diagonal", jnp.ones((1, 3, P))), prior) is prior
     job = Job(prior, prior, LogisticExperts(), "diagonal", 5, 64, 0.02, (0.0, 0.0), 1.0,
-              np.float32, True)  # fmt: skip
+              np.float32)  # fmt: skip
     assert job.m_steps(100) == []
-    both = dataclasses.replace(job, expert_prior=polar(3))
+    both = dataclasses.replace(job, expert_prior=polar(3), learn=(False, True))
     assert both.m_steps(100) == [30, 50, 70]
-    assert dataclasses.replace(both, learn_prior=False).m_steps(100) == []
+    guides = Guides(*[guide("diagonal", jnp.ones((1, 3, P)))] * 2)
+    assert both.learned(key, guides).gate_prior is prior
     assert both.m_steps(2) == [1]  # never before the first step, never after the last
 
 
@@ -129,7 +131,7 @@ def test_a_fit_learns_mean_direction_and_length(key, q):
     prior = polar(1, jnp.eye(P)[0], shape=1.0, rate=4.0, kappa=20.0)
     gate = GaussianComponents(1, P, 1.0)
     data, expert = strong_data(truth, length), LogisticExperts()
-    learned = fit_vi(key, data, gate, prior, expert, q=q, learn_prior=True, **OPTIONS)
+    learned = fit_vi(key, data, gate, prior, expert, q=q, learn=(False, True), **OPTIONS)
     given = fit_vi(key, data, gate, prior, expert, q=q, **OPTIONS)
     new = learned[0].priors[1]
     assert float(new.directions.first @ truth) > 0.99
@@ -144,7 +146,7 @@ def test_a_fit_learns_mean_direction_and_length(key, q):
 def test_an_interrupted_fit_takes_its_learned_priors_along(key):
     data = strong_data(np.eye(P)[1], 2.0, n=50)
     prior = polar(2, kind="II", kappa=0.5)
-    options = OPTIONS | {"learn_prior": True, "n_passes": 800, "q": "diagonal"}
+    options = OPTIONS | {"learn": (True, True), "n_passes": 800, "q": "diagonal"}
     whole = fit_vi(key, data, prior, prior, LogisticExperts(), **options)
     for stop_after in (300, 400):  # between M steps (240, 400, 560), and just before one
 

@@ -19,7 +19,14 @@ import jax
 import numpy as np
 
 from robustness.killing import digest, write_record
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle import (
+    LatentFeatureModel,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    Sampling,
+    Search,
+    Variational,
+)
 
 ONE = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "NPROC": "1",
@@ -32,15 +39,17 @@ SETTINGS: dict[str, tuple[dict[str, str], int, int | None]] = {
     "defaults": ({}, 2, None),
 }
 """Environment, ``n_jobs`` and number of cores the process may use."""
-SHORT = {"n_warmup": 6, "n_draws": 6, "n_chains": 2, "progress": False, "random_state": 0}
+SHORT = {"n_warmup": 6, "n_draws": 6, "n_chains": 2}
+COMMON: dict[str, Any] = {"progress": False, "random_state": 0}
+FEW = {"n_passes": 3, "n_starts": 2}
 EXPERTS: dict[str, dict[str, Any]] = {
-    "map": {"inference": "map", "n_passes": 3, "n_starts": 2},
-    "vi, diagonal": {"inference": "vi", "n_passes": 3, "n_starts": 2},
-    "vi, vmf": {"inference": "vi", "guide": "vmf", "n_passes": 3, "n_starts": 2},
-    "vi, coordinate": {"inference": "vi", "guide": "coordinate", "n_passes": 3, "prior": "vmf"},
-    "mcmc, hmc": {},
-    "mcmc, geodesic": {"sampler": "geodesic", "prior": "vmf"},
-    "mcmc, metropolis": {"sampler": "metropolis", "prior": "gaussian"},
+    "map": {"inference": Maximise(**FEW)},
+    "vi, diagonal": {"inference": Variational(**FEW)},
+    "vi, vmf": {"inference": Variational(guide="vmf", **FEW)},
+    "vi, coordinate": {"inference": Variational(guide="coordinate", n_passes=3), "prior": "vmf"},
+    "mcmc, hmc": {"inference": Sampling(**SHORT)},
+    "mcmc, geodesic": {"inference": Sampling(kernel="geodesic", **SHORT), "prior": "vmf"},
+    "mcmc, metropolis": {"inference": Sampling(kernel="metropolis", **SHORT), "prior": "gaussian"},
 }
 FEATURES: dict[str, dict[str, Any]] = {
     "gaussian": {"prior": "gaussian"},
@@ -55,7 +64,7 @@ def expert_draws(name: str, n_rows: int = 3000) -> str:
     generator = np.random.default_rng(0)
     X = generator.normal(size=(n_rows, 20))
     y = (X[:, 0] * X[:, 1] + generator.normal(size=n_rows) > 0).astype(int)
-    return digest(MixtureOfExpertsClassifier(4, **(SHORT | EXPERTS[name])).fit(X, y))
+    return digest(MixtureOfExpertsClassifier(4, **COMMON, **EXPERTS[name]).fit(X, y))
 
 
 def feature_draws(name: str, n_jobs: int, n_rows: int = 3000) -> str:
@@ -65,8 +74,14 @@ def feature_draws(name: str, n_jobs: int, n_rows: int = 3000) -> str:
     X = generator.integers(0, 2, (n_rows, 6)) @ truth + generator.normal(size=(n_rows, 40))
     if name == "gaps":
         X[generator.random(X.shape) < 0.05] = np.nan
-    how = SHORT | {"hops": 0, "max_features": 12, "n_jobs": n_jobs} | FEATURES[name]
-    return digest(LatentFeatureModel(**how).fit(X))
+    model = LatentFeatureModel(
+        inference=Sampling(thin=1, **SHORT),
+        search=Search(hops=0, max_features=12),
+        n_jobs=n_jobs,
+        **COMMON,
+        **FEATURES[name],
+    )
+    return digest(model.fit(X))
 
 
 def all_draws(n_jobs: int) -> dict[str, str]:

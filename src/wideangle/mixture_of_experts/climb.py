@@ -86,7 +86,8 @@ class Job:
     strengths: tuple[float, float]
     gamma: float
     dtype: Any
-    learn_prior: bool = False
+    learn: tuple[bool, bool] = (False, False)
+    """Whether the priors of gate and experts are learned."""
 
     def checked(self, data: Data) -> Data:
         """The data with its defaults, or an error that names what does not fit."""
@@ -187,8 +188,7 @@ class Job:
 
     def m_steps(self, n_steps: int) -> list[int]:
         """Numbers of steps after which the priors are learned from q."""
-        both = self.gate_prior, self.expert_prior
-        if not (self.learn_prior and any(isinstance(prior, PolarComponents) for prior in both)):
+        if not any(self.learn):
             return []
         return sorted({int(part * n_steps) for part in M_STEPS} - {0, n_steps})
 
@@ -196,10 +196,8 @@ class Job:
         """The M step: priors that fit q best, all starts taken together."""
         keys = random.split(key)
         priors = [
-            m_step(own, guide, prior)
-            for own, guide, prior in zip(
-                keys, guides, (self.gate_prior, self.expert_prior), strict=True
-            )
+            m_step(own, guide, prior) if learn else prior
+            for own, guide, prior, learn in zip(keys, guides, self.priors, self.learn, strict=True)
         ]
         return replace(self, gate_prior=priors[0], expert_prior=priors[1])
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state, compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from wideangle.base import ShowsFacts
+from wideangle.base import NamedChoices, ShowsFacts
 from wideangle.diagnostics import warn
 from wideangle.mixture_of_experts import facts as describe
 from wideangle.mixture_of_experts import files as saving
@@ -27,10 +27,8 @@ from wideangle.mixture_of_experts.row_weights import rows_that_count
 from wideangle.mixture_of_experts.scaling import learn_scaling
 from wideangle.posterior import Draws, arviz_stats
 from wideangle.priors.components import ComponentPrior
+from wideangle.settings import INFERENCES, PRIORS, Sampling, Settings
 from wideangle.sphere.diversity import Diversity, diversity
-
-PRIORS = ("gaussian", "mutual-angular", "vmf", "dpp")
-INFERENCES = ("map", "vi", "mcmc")
 
 
 class CollapseWarning(UserWarning):
@@ -48,57 +46,24 @@ class Uncertainty(NamedTuple):
     """The difference: disagreement between posterior draws."""
 
 
-class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
+class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, NamedChoices):
     r"""Bayesian mixture of logistic experts chosen by a softmax gate.
 
     Parameters
     ----------
     n_experts : int
         Number of experts K.
-    prior : {"mutual-angular", "gaussian", "vmf", "dpp"} or ComponentPrior or (gate, experts)
-        Prior of the weight vectors of gate and experts. ``"mutual-angular"`` pushes them to
-        different directions, ``"vmf"`` draws directions independently, ``"gaussian"`` is the usual
-        baseline, ``"dpp"`` the determinantal one.
-    inference : {"mcmc", "vi", "map"}
-        Draw from the posterior, approximate it, or maximise it.
-    concentration : float, optional
-        Strength :math:`\kappa` of the angular prior. By default ``cosine`` sets it.
-    cosine : float in [0, 1)
-        Strength as the expected cosine against the resultant of the earlier components, the same
-        in every dimension. Used when ``concentration`` is None.
-    kind : {"I", "II"}, optional
-        Type of the mutual-angular prior; by default I for MCMC and MAP, II for VI, which needs it.
-    scale : float
-        Prior standard deviation of a weight (Gaussian, DPP); for the polar priors the expected
-        length of a weight vector is ``scale * sqrt(p)``.
-    magnitude_shape : float
-        Gamma shape of the lengths in the polar priors.
-    learn_prior : bool
-        Update mean direction and Gamma law of the polar priors by EM while fitting.
-    strength, gate_strength : float
-        Weight of the angular regulariser Omega of experts and gate, added to the objective of MAP
-        and VI (posterior regularisation); ``gate_strength`` None takes ``strength``.
-    gamma : float
-        Weight of the variance of angles inside Omega.
-    sampler : {"hmc", "geodesic", "metropolis"}
-        MCMC: Hamiltonian in whitened coordinates, along great circles, or the paper's walk.
-    guide : {"diagonal", "vmf"}
-        VI: family of q; ``"coordinate"`` runs the paper's coordinate ascent.
-    temperature : float or "auto"
-        VI: weight of the KL term. Below 1 more experts stay in use; the bound at 1 is reported
-        beside it.
-    n_starts : int, optional
-        MAP and VI: independent starts; VI averages their predictions, MAP keeps the best.
-    n_warmup, n_draws : int
-        MCMC: steps of a chain before its draws, and its draws.
-    thin : int
-        MCMC: steps per draw; long chains mix, but only the draws kept cost memory and prediction.
-    n_chains : int
-        MCMC: independent chains; two or more show disagreement.
-    n_passes : int, optional
-        MAP and VI: passes through the data.
-    batch_size : int
-        VI: rows of a minibatch.
+    prior : name, settings object, ComponentPrior, or (gate, experts)
+        Prior of the weight vectors of gate and experts: ``"mutual-angular"``
+        (:class:`~wideangle.MutualAngularPrior`) pushes them to different directions, ``"vmf"``
+        (:class:`~wideangle.VonMisesFisherPrior`) draws directions independently, ``"gaussian"``
+        (:class:`~wideangle.GaussianPrior`) is the usual baseline, ``"dpp"``
+        (:class:`~wideangle.DeterminantalPrior`) the determinantal one. A pair gives gate and
+        experts different priors; a distribution of your own is used as it is.
+    inference : name or settings object
+        ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
+        (:class:`~wideangle.Variational`) approximates it, ``"map"``
+        (:class:`~wideangle.Maximise`) maximises it.
     standardise : bool
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
         scaled).
@@ -127,8 +92,10 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
         Angles between the experts of that draw.
     n_used_ : float
         Mean number of experts with more than 1 % of the gate's mass.
+    trace_ : Draws
+        Of every draw, quantities that do not depend on how experts are numbered.
     diagnostics_ : Summary
-        R-hat and effective sample size of quantities that do not depend on the numbering.
+        R-hat and effective sample size of the trace (MCMC).
 
     Examples
     --------
@@ -140,30 +107,14 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
     True
     """
 
-    # Ranges end where single precision does.
+    _choices: ClassVar[dict[str, dict[str, type[Settings]]]] = {
+        "prior": PRIORS,
+        "inference": INFERENCES,
+    }
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_experts": [Interval(Integral, 1, None, closed="left")],
-        "prior": [StrOptions(set(PRIORS)), ComponentPrior, tuple],
-        "inference": [StrOptions(set(INFERENCES))],
-        "concentration": [Interval(Real, 0, 1e6, closed="both"), None],
-        "cosine": [Interval(Real, 0, 1, closed="left")],
-        "kind": [StrOptions({"I", "II"}), None],
-        "scale": [Interval(Real, 1e-10, 1e10, closed="both")],
-        "magnitude_shape": [Interval(Real, 0.1, 1e6, closed="both")],
-        "learn_prior": ["boolean"],
-        "strength": [Interval(Real, 0, 1e10, closed="both")],
-        "gate_strength": [Interval(Real, 0, 1e10, closed="both"), None],
-        "gamma": [Interval(Real, 0, 1e6, closed="both")],
-        "sampler": [StrOptions({"hmc", "geodesic", "metropolis"})],
-        "guide": [StrOptions({"vmf", "diagonal", "coordinate"})],
-        "temperature": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({"auto"})],
-        "n_starts": [Interval(Integral, 1, None, closed="left"), None],
-        "n_warmup": [Interval(Integral, 0, None, closed="left")],
-        "n_draws": [Interval(Integral, 1, None, closed="left")],
-        "thin": [Interval(Integral, 1, None, closed="left")],
-        "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "n_passes": [Interval(Integral, 1, None, closed="left"), None],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "prior": [StrOptions(set(PRIORS)), *PRIORS.values(), ComponentPrior, tuple],
+        "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "standardise": ["boolean"],
         "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
@@ -177,26 +128,7 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
         n_experts: int = 5,
         *,
         prior: Any = "mutual-angular",
-        inference: str = "mcmc",
-        concentration: float | None = None,
-        cosine: float = 0.2,
-        kind: str | None = None,
-        scale: float = 1.0,
-        magnitude_shape: float = 2.0,
-        learn_prior: bool = True,
-        strength: float = 0.0,
-        gate_strength: float | None = None,
-        gamma: float = 1.0,
-        sampler: str = "hmc",
-        guide: str = "diagonal",
-        temperature: Any = "auto",
-        n_starts: int | None = None,
-        n_warmup: int = 400,
-        n_draws: int = 400,
-        thin: int = 1,
-        n_chains: int = 4,
-        n_passes: int | None = None,
-        batch_size: int = 1024,
+        inference: Any = "mcmc",
         standardise: bool = True,
         fit_intercept: bool = True,
         class_weight: Any = None,
@@ -207,25 +139,6 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
         self.n_experts = n_experts
         self.prior = prior
         self.inference = inference
-        self.concentration = concentration
-        self.cosine = cosine
-        self.kind = kind
-        self.scale = scale
-        self.magnitude_shape = magnitude_shape
-        self.learn_prior = learn_prior
-        self.strength = strength
-        self.gate_strength = gate_strength
-        self.gamma = gamma
-        self.sampler = sampler
-        self.guide = guide
-        self.temperature = temperature
-        self.n_starts = n_starts
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.thin = thin
-        self.n_chains = n_chains
-        self.n_passes = n_passes
-        self.batch_size = batch_size
         self.standardise = standardise
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
@@ -252,9 +165,25 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         key = jax.random.key(seed)
         self._expert = experts_for(len(self.classes_))
-        fitted = moe_fit.FITS[self.inference](key, self, data, self._expert)
-        self._keep(fitted, data)
+        task = self._task(data.rows.shape[1])
+        self._keep(moe_fit.fit(key, task, data), data)
         return self
+
+    def _task(self, n_columns: int) -> moe_fit.Task:
+        """What is to be fitted, for rows of so many prepared columns."""
+        inference = self.choice("inference")
+        return moe_fit.Task(
+            moe_fit.build_priors(self.prior, inference, self.n_experts, n_columns, self._expert),
+            moe_fit.learned_priors(self.prior, inference),
+            self._expert,
+            inference,
+            self.checkpoint,
+            self.progress,
+        )
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        moe_fit.check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     def fit_stream(
         self, source: Any, *, buffer_bytes: int = moe_stream.BUFFER_BYTES
@@ -273,14 +202,22 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
             of a block where the file is sorted.
         """
         self._validate_params()
-        moe_stream.check_settings(self)
-        found = moe_stream.prepare(self, source)
+        moe_stream.check_inference(self.choice("inference"))
+        found = moe_stream.prepare(
+            source,
+            check_random_state(self.random_state).randint(2**31 - 1),
+            class_weight=self.class_weight,
+            standardise=self.standardise,
+            intercept=self.fit_intercept,
+            progress=self.progress,
+        )
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         self.classes_, self.scaling_ = found.classes, found.scaling
         self._expert = experts_for(len(self.classes_))
-        fitted = moe_stream.fit(self, source, found, self._expert, buffer_bytes)
+        task = self._task(found.sample.rows.shape[1])
+        fitted = moe_stream.fit(task, source, found, buffer_bytes)
         self._keep(fitted, found.sample)
         return self
 
@@ -299,14 +236,13 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
         self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
         reference = moe_fit.reference_rows(data)
         values = posterior_predictive.invariants(self._expert, fitted.draws, reference)
-        self.invariants_ = values
+        self.trace_ = Draws(values, fitted.draws.stats)
         self.n_used_ = float(np.mean(values["n_used"]))
         self._representative = posterior_predictive.representative(fitted.draws, values)
         self.diagnostics_ = None
-        if self.inference == "mcmc":
-            invariant = Draws(values, fitted.draws.stats)
-            self.diagnostics_ = invariant.summary()
-            warn(invariant.warnings(self.diagnostics_))
+        if isinstance(self.choice("inference"), Sampling):
+            self.diagnostics_ = self.trace_.summary()
+            warn(self.trace_.warnings(self.diagnostics_))
         if self.n_experts > 1 and self.n_used_ < 1.5:  # noqa: PLR2004
             warnings.warn(
                 f"only {self.n_used_:.1f} of {self.n_experts} experts are in use: the model has "
@@ -380,7 +316,7 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, BaseEstimator):
 
         weights = self.posterior_.values["weights"]
         raw = {"gate": weights.gate, "experts": weights.experts}
-        groups = {"posterior": self.invariants_, "posterior_raw": raw}
+        groups = {"posterior": self.trace_.values, "posterior_raw": raw}
         if self.posterior_.stats:
             groups["sample_stats"] = arviz_stats(self.posterior_.stats)
         return to_arviz(groups)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from wideangle.base import of_chains
+from wideangle.settings import INFERENCES, PRIORS, name_of
 
 
 def facts(model: Any) -> list[tuple[str, str]]:
@@ -14,7 +15,7 @@ def facts(model: Any) -> list[tuple[str, str]]:
     spread = model.diversity_
     rows = [
         ("classes", ", ".join(str(c) for c in model.classes_[:8])),
-        ("prior, inference", f"{_prior_name(model)}, {model.inference}"),
+        ("prior, inference", f"{_prior_name(model.prior)}, {name_of(model.inference, INFERENCES)}"),
         ("experts in use", f"{model.n_used_:.1f} of {model.n_experts}"),
     ]
     if model.n_experts > 1:
@@ -32,5 +33,8 @@ def facts(model: Any) -> list[tuple[str, str]]:
     return rows
 
 
-def _prior_name(model: Any) -> str:
-    return model.prior if isinstance(model.prior, str) else "a prior object"
+def _prior_name(prior: Any) -> str:
+    if isinstance(prior, tuple):
+        return " (gate) and ".join(_prior_name(one) for one in prior) + " (experts)"
+    name = name_of(prior, PRIORS)
+    return name if name in PRIORS else "a prior object"

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from wideangle.mixture_of_experts import fit as moe_fit
 from wideangle.mixture_of_experts.experts import experts_for
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.scaling import Scaling
 from wideangle.posterior import Draws
+from wideangle.settings import Sampling, Settings, as_plain, from_plain
 from wideangle.storage import save_bundle
 from wideangle.storage.models import check_numbers, plain, read_model, restore_names
 
@@ -26,10 +26,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; see :meth:`MixtureOfExpertsClassifier.save`."""
     if not hasattr(model, "posterior_"):
         raise NotFittedError("save() needs a fitted model: call fit first.")
-    if not isinstance(model.prior, str):
+    given = model.prior if isinstance(model.prior, tuple) else (model.prior,)
+    if not all(isinstance(prior, str | Settings) for prior in given):
         raise ValueError(
-            "prior: a model with a prior object cannot be saved, since the file holds no code; "
-            "use one of the named priors."
+            "prior: a model with a distribution of your own as prior cannot be saved, since the "
+            "file holds no code; use a name or a settings object such as MutualAngularPrior()."
         )
     weights = model.posterior_.values["weights"]
     arrays = {
@@ -41,7 +42,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "scale": model.scaling_.scale,
         **{f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(model.priors_))},
     }
-    arrays |= {f"invariant_{name}": values for name, values in model.invariants_.items()}
+    arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
     if "log_lik" in model.posterior_.values:
         arrays["log_lik"] = model.posterior_.values["log_lik"]
     names = getattr(model, "feature_names_in_", None)
@@ -50,7 +51,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         # As pairs: keys of JSON are strings, and classes may be numbers.
         settings["class_weight"] = list(model.class_weight.items())
     meta = {
-        "settings": {k: plain(v) for k, v in settings.items()},
+        "settings": {k: plain(as_plain(v)) for k, v in settings.items()},
         "classes": {"dtype": model.classes_.dtype.str, "values": model.classes_.tolist()},
         "n_features": model.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
@@ -69,6 +70,8 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     settings = meta["settings"]
     if isinstance(settings["class_weight"], list):
         settings["class_weight"] = dict(settings["class_weight"])
+    for name in ("prior", "inference"):
+        settings[name] = from_plain(settings[name])
     model = cls(**settings)
     model._validate_params()
     model.classes_ = _classes(meta["classes"])
@@ -81,22 +84,21 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         values["log_lik"] = arrays["log_lik"]
     model.posterior_ = Draws(values)
     model._representative = Weights(arrays["best_gate"], arrays["best_experts"])
-    prefix = "invariant_"
-    model.invariants_ = {
-        name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)
-    }
+    prefix = "trace_"
+    trace = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    model.trace_ = Draws(trace)
     check_numbers(arrays)
     _check_sizes(model, arrays)
-    priors = moe_fit.build_priors(model, arrays["gate"].shape[-1], model._expert)
-    leaves, structure = jax.tree.flatten(priors)
+    task = model._task(arrays["gate"].shape[-1])
+    leaves, structure = jax.tree.flatten(task.priors)
     model.priors_ = jax.tree.unflatten(
         structure, [arrays[f"prior_{i}"] for i in range(len(leaves))]
     )
     model.n_used_ = float(meta["n_used"])
     model.notes_ = meta["notes"]
     model.n_iter_ = model.posterior_.n_chains * model.posterior_.n_draws
-    mcmc = model.inference == "mcmc"
-    model.diagnostics_ = Draws(model.invariants_).summary() if mcmc else None
+    sampled = isinstance(task.inference, Sampling)
+    model.diagnostics_ = model.trace_.summary() if sampled else None
     return model
 
 
@@ -123,6 +125,6 @@ def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     for name, shape in wanted.items():
         if name in arrays and (arrays[name].shape != shape or arrays[name].dtype.kind not in "fiu"):
             raise ValueError(f"array {name!r} has shape {arrays[name].shape} instead of {shape}")
-    apart = [values for values in model.invariants_.values() if values.shape[:2] != draws]
-    if 0 in draws or apart or np.any(arrays["scale"] <= 0):
+    wrong = [v for v in model.trace_.values.values() if v.shape[:2] != draws]
+    if 0 in draws or wrong or np.any(arrays["scale"] <= 0):
         raise ValueError("the sizes of its arrays do not fit together")

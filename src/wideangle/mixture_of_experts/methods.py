@@ -9,15 +9,15 @@ from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 
 METHODS: dict[str, dict[str, Any]] = {
     "MEM-L2": {"prior": "gaussian", "inference": "map"},
-    "MEM-MAR": {"prior": "gaussian", "inference": "map", "strength": 1.0},
+    "MEM-MAR": {"prior": "gaussian", "inference": "map", "inference__diversity": 1.0},
     "BMEM-G": {"prior": "gaussian", "inference": "mcmc"},
     "BMEM-G-VI": {"prior": "gaussian", "inference": "vi"},
-    "BMEM-MABN-I": {"prior": "mutual-angular", "kind": "I", "inference": "mcmc"},
-    "BMEM-MABN-II": {"prior": "mutual-angular", "kind": "II", "inference": "vi"},
-    "BMEM-PR": {"prior": "vmf", "inference": "vi", "strength": 1.0},
+    "BMEM-MABN-I": {"prior": "mutual-angular", "prior__kind": "I", "inference": "mcmc"},
+    "BMEM-MABN-II": {"prior": "mutual-angular", "prior__kind": "II", "inference": "vi"},
+    "BMEM-PR": {"prior": "vmf", "inference": "vi", "inference__diversity": 1.0},
     "BMEM-DPP": {"prior": "dpp", "inference": "mcmc"},
 }
-"""A method is a (prior, inference) pair; strengths and concentrations are to be tuned."""
+"""A method is a (prior, inference) pair; diversity and cosine are to be tuned."""
 
 
 def paper_method(name: str, n_experts: int = 5, **settings: Any) -> MixtureOfExpertsClassifier:
@@ -30,7 +30,16 @@ def paper_method(name: str, n_experts: int = 5, **settings: Any) -> MixtureOfExp
     n_experts : int
         Number of experts K.
     **settings
-        Further settings of :class:`~wideangle.MixtureOfExpertsClassifier`; they win.
+        Further settings of :class:`~wideangle.MixtureOfExpertsClassifier`, nested ones such as
+        ``inference__n_draws=50`` too; they win. A prior or inference given here replaces the
+        method's with all its settings.
+
+    Examples
+    --------
+    >>> paper_method("BMEM-MABN-II", 30, prior__cosine=0.3)
+    MixtureOfExpertsClassifier(inference='vi', n_experts=30,
+                               prior=MutualAngularPrior(cosine=0.3, kind='II'))
     """
     check_choice("name", name, METHODS)
-    return MixtureOfExpertsClassifier(n_experts, **{**METHODS[name], **settings})
+    kept = {k: v for k, v in METHODS[name].items() if k.partition("__")[0] not in settings}
+    return MixtureOfExpertsClassifier(n_experts).set_params(**kept | settings)

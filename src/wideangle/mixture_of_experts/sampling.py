@@ -44,7 +44,6 @@ from wideangle.mixture_of_experts.modes import climb
 from wideangle.mixture_of_experts.shards import shard
 from wideangle.mixture_of_experts.sparse import SparseBatch
 from wideangle.posterior import Draws
-from wideangle.priors.components import PolarComponents
 from wideangle.priors.learning import update_prior
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
@@ -118,7 +117,7 @@ def fit_mcmc(
     n_draws: int = 500,
     n_chains: int = 4,
     thin: int = 1,
-    learn_prior: bool = False,
+    learn: tuple[bool, bool] = (False, False),
     start: Point | None = None,
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
@@ -126,7 +125,7 @@ def fit_mcmc(
     """Run the chains: starts by maximisation, two stages of warm-up, draws.
 
     The first stage goes from the mode to typical points; there the coordinates are whitened anew
-    and, with ``learn_prior``, the priors' own parameters are updated (the paper's EM, one M step).
+    and the priors to ``learn`` (gate, experts) are updated (the paper's EM, one M step).
     The second stage tunes the step for the draws, each the last of ``thin`` steps. Only the second
     is saved to ``checkpoint``: the first depends on the key alone and is done again, to the same
     bits.
@@ -155,8 +154,8 @@ def fit_mcmc(
         )
         _stop_if(first.interrupted)
         weights = first.draws.values["weights"]
-        if learn_prior:
-            problem = problem._replace(priors=learn_priors(problem.priors, weights))
+        if any(learn):
+            problem = problem._replace(priors=learn_priors(problem.priors, weights, learn))
         typical = _points_of(problem.priors, jax.tree.map(_spread_out, weights))
         start = jax.tree.map(lambda leaf: leaf[:, -1], typical)
     counts = {"n_warmup": n_warmup - n_first, "n_draws": n_draws, "thin": thin}
@@ -237,15 +236,13 @@ def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
     return problem._replace(batch=part._replace(weights=part.weights * scale))
 
 
-def learn_priors(priors: Priors, weights: Weights) -> Priors:
-    """The M step from draws of the weights, for priors in polar form."""
+def learn_priors(priors: Priors, weights: Weights, learn: tuple[bool, bool]) -> Priors:
+    """The M step from draws of the weights, for the priors to learn, which are polar."""
     gate = jnp.asarray(weights.gate)
     experts = jnp.asarray(weights.experts).reshape(*weights.experts.shape[:-2], -1)
     updated = [
-        update_prior(prior, Components.from_vectors(draws))
-        if isinstance(prior, PolarComponents)
-        else prior
-        for prior, draws in zip(priors, (gate, experts), strict=True)
+        update_prior(prior, Components.from_vectors(draws)) if wanted else prior
+        for prior, draws, wanted in zip(priors, (gate, experts), learn, strict=True)
     ]
     return Priors(*updated)
 

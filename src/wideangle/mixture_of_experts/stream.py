@@ -9,15 +9,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 
 from wideangle.mixture_of_experts import evaluate
 from wideangle.mixture_of_experts import fit as moe_fit
 from wideangle.mixture_of_experts.collapsed import as_weights
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
 from wideangle.mixture_of_experts.scaling import Scaling, scaling_from
 from wideangle.mixture_of_experts.variational import VariationalFit
+from wideangle.settings import Settings, Variational
 from wideangle.streaming.minibatches import StreamedMinibatches
 from wideangle.streaming.sources import RowSource
 from wideangle.streaming.survey import Survey, survey
@@ -51,35 +50,40 @@ class Prepared:
         return self.scaling.apply(rows), which, self.class_weights[which]
 
 
-def check_settings(settings: Any) -> None:
+def check_inference(inference: Settings) -> None:
     """Refuse what cannot be done without all rows at hand."""
-    if settings.inference != "vi" or settings.guide == "coordinate":
+    if not isinstance(inference, Variational) or inference.guide == "coordinate":
         raise ValueError(
-            f"inference={settings.inference!r}, guide={settings.guide!r}: rows on disk are fitted "
-            "with inference='vi' and guide='diagonal' or 'vmf'."
+            f"inference={inference}: rows on disk are fitted with inference='vi' and "
+            "guide='diagonal' or 'vmf'."
         )
 
 
-def prepare(settings: Any, source: RowSource) -> Prepared:
+def prepare(
+    source: RowSource,
+    seed: int,
+    *,
+    class_weight: Any,
+    standardise: bool,
+    intercept: bool,
+    progress: bool | None,
+) -> Prepared:
     """One pass: classes, weights, scales of columns, a sample."""
-    seed = check_random_state(settings.random_state).randint(2**31 - 1)
     key, key_sample = jax.random.split(jax.random.key(seed))
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
-    found = survey(source, _seed(key_sample), n_sample, settings.progress)
+    found = survey(source, _seed(key_sample), n_sample, progress)
     counts = found.moments.counts
     class_weights = np.ones(len(counts))
-    if settings.class_weight == "balanced":
+    if class_weight == "balanced":
         class_weights = counts.sum() / (len(counts) * counts)
-    elif settings.class_weight is not None:
-        class_weights = compute_class_weight(
-            settings.class_weight, classes=found.classes, y=found.classes
-        )
+    elif class_weight is not None:
+        class_weights = compute_class_weight(class_weight, classes=found.classes, y=found.classes)
     scaling = scaling_from(
         *found.moments.weighted(class_weights),
         found.moments.binary,
-        standardise=settings.standardise,
-        intercept=settings.fit_intercept,
+        standardise=standardise,
+        intercept=intercept,
     )
     nothing = moe_fit.Rows(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
     prepared = Prepared(found.classes, class_weights, scaling, nothing, n_rows, key, found)
@@ -89,32 +93,28 @@ def prepare(settings: Any, source: RowSource) -> Prepared:
 
 
 def fit(
-    settings: Any,
+    task: moe_fit.Task,
     source: RowSource,
     found: Prepared,
-    expert: ExpertLikelihood,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> moe_fit.Fitted:
     """Draws of the laws reached on minibatches from the source."""
     key_fit, key_draw = jax.random.split(found.key)
     sample = found.sample
-    priors = moe_fit.build_priors(settings, sample.rows.shape[1], expert)
     stream = partial(
         StreamedMinibatches,
         source=source,
         encode=found.encode,
         width=sample.rows.shape[1],
-        size=settings.batch_size,
+        size=task.inference.batch_size,
         buffer_bytes=buffer_bytes,
     )
     moments = found.survey.moments
     facts = {"sums": moments.sums, "squares": moments.squares, "counts": moments.counts}
     facts |= {"rows": sample.rows, "targets": sample.targets, "starts": source.starts}
     facts["buffer"] = np.array(buffer_bytes)
-    checkpoint = moe_fit.checkpoint_for(found.key, settings, facts, priors)
-    fits = moe_fit.climb_by_vi(
-        key_fit, settings, sample, expert, priors, checkpoint=checkpoint, stream=stream
-    )
+    checkpoint = moe_fit.checkpoint_for(found.key, task, facts)
+    fits = moe_fit.climb_by_vi(key_fit, task, sample, checkpoint=checkpoint, stream=stream)
     fits = [with_sampling_error(fit, sample, found.n_rows) for fit in fits]
     fitted = moe_fit.fitted_by_vi(key_draw, fits)
     fitted.notes["n_rows"] = found.n_rows

@@ -95,7 +95,7 @@ def fit_vi(
     learning_rate: float = 0.02,
     strengths: tuple[float, float] = (0.0, 0.0),
     gamma: float = 1.0,
-    learn_prior: bool = False,
+    learn: tuple[bool, bool] = (False, False),
     dtype: Any = np.float32,
     progress: bool | None = None,
     callback: Callable[[AscentState, np.ndarray], None] | None = None,
@@ -124,9 +124,9 @@ def fit_vi(
     strengths, gamma
         :math:`\lambda_1, \lambda_2` of the angular regulariser of experts and gate
         (paper: BMEM-PR).
-    learn_prior
-        Update mean direction and Gamma law of polar priors by M steps on the way, all starts
-        together (``fit.priors``); priors of other kinds are left alone.
+    learn
+        Whether to update mean direction and Gamma distribution of the priors of gate and experts
+        by M steps on the way, all starts together (``fit.priors``); polar priors only.
     callback
         Called as ``callback(state, trace)`` between compiled calls.
     resume
@@ -144,7 +144,7 @@ def fit_vi(
     check_choice("q", q, GUIDES)
     check_count("batch_size", batch_size, 1)
     check_range("learning_rate", learning_rate, 0.0, open_low=True)
-    options = (q, n_passes, batch_size, learning_rate, strengths, gamma, dtype, learn_prior)
+    options = (q, n_passes, batch_size, learning_rate, strengths, gamma, dtype, learn)
     priors = (gate_prior, expert_prior) if resume is None else resume[0].priors
     job = Job(plain(priors[0], q), plain(priors[1], q), expert, *options)
     data = job.checked(data)

@@ -20,6 +20,7 @@ from wideangle.mixture_of_experts.coordinates import weights_of
 from wideangle.mixture_of_experts.likelihood import Batch, Weights, predict
 from wideangle.mixture_of_experts.paper_vi.ascent import coordinate_ascent
 from wideangle.mixture_of_experts.variational import Data, fit_vi
+from wideangle.priors.components import PolarComponents
 from wideangle.types import Array, Key
 from wideangle_lab.calibration import experts
 from wideangle_lab.calibration.verdicts import Ranked, judge_ranks
@@ -158,6 +159,7 @@ def _coordinate(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tup
         *case.model.priors,
         n_experts=experts.N_EXPERTS,
         max_sweeps=MAX_SWEEPS,
+        learn=tuple(isinstance(prior, PolarComponents) for prior in case.model.priors),
     )
     keys = jax.random.split(key_draw)
     pairs = zip(found.factors, keys, strict=True)

@@ -76,7 +76,7 @@ def coordinate_ascent(
     n_experts: int,
     max_sweeps: int = 200,
     tolerance: float = 1e-4,
-    learn_prior: bool = True,
+    learn: tuple[bool, bool] = (False, False),
     strengths: tuple[float, float] = (0.0, 0.0),
     gamma: float = 1.0,
     start: MoeFactors | None = None,
@@ -98,8 +98,9 @@ def coordinate_ascent(
     tolerance : float
         Stop when the last five sweeps raised the bound by less than ``tolerance`` nats per sweep
         and unit of row weight.
-    learn_prior : bool
-        Fit :math:`\mu_0, \alpha_1, \alpha_2` after every sweep (type II maximum likelihood).
+    learn : (bool, bool)
+        Whether to fit :math:`\mu_0, \alpha_1, \alpha_2` of the priors of gate and experts after
+        every sweep (type II maximum likelihood).
     strengths : (float, float)
         :math:`\lambda_1` (experts) and :math:`\lambda_2` (gate) of posterior regularisation:
         the bound plus :math:`\lambda\,\Omega` of the mean directions is raised instead.
@@ -123,7 +124,7 @@ def coordinate_ascent(
     state = initial_state(start, (gate_prior, expert_prior), data)
     dtype = data.rows.dtype
     tilt = (jnp.asarray(strengths[0], dtype), jnp.asarray(strengths[1], dtype))
-    options = {"learn_prior": bool(learn_prior), "regularised": any(s > 0 for s in strengths)}
+    options = {"learn": tuple(learn), "regularised": any(s > 0 for s in strengths)}
     enough = tolerance * float(jnp.sum(data.weights))
     history: list[float] = []
     converged = interrupted = False

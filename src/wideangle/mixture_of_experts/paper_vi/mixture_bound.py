@@ -35,7 +35,6 @@ from wideangle.mixture_of_experts.paper_vi.factor_updates import (
     update_regularised_directions,
 )
 from wideangle.mixture_of_experts.row_blocks import ONE_CODE
-from wideangle.priors.components import PolarComponents
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.learning import update_prior
 from wideangle.types import Array, Scalar
@@ -141,14 +140,15 @@ def update_responsibilities(state: State, data: Data) -> State:
     )
 
 
-def update_priors(state: State) -> State:
-    r""":math:`\mu_0, \alpha_1, \alpha_2` of both priors; a Gaussian prior is kept as it is."""
-    return state._replace(gate=_learned(state.gate), experts=_learned(state.experts))
+def update_priors(state: State, learn: tuple[bool, bool]) -> State:
+    r""":math:`\mu_0, \alpha_1, \alpha_2` of the priors of gate and experts, of those to learn."""
+    return state._replace(
+        gate=_learned(state.gate) if learn[0] else state.gate,
+        experts=_learned(state.experts) if learn[1] else state.experts,
+    )
 
 
 def _learned(family: Family) -> Family:
-    if not isinstance(family.prior, PolarComponents):
-        return family
     new = update_prior(family.prior, family.factors)
     # The shape is capped, and Newton's method rounds: neither may lower the bound.
     gain = expected_log_prior(family.factors, new) - expected_log_prior(
@@ -158,14 +158,14 @@ def _learned(family: Family) -> Family:
     return family._replace(prior=jax.tree.map(keep, new, family.prior))
 
 
-@partial(jax.jit, static_argnames=("learn_prior", "regularised"), compiler_options=ONE_CODE)
+@partial(jax.jit, static_argnames=("learn", "regularised"), compiler_options=ONE_CODE)
 def sweep(
     state: State,
     data: Data,
     strengths: tuple[Array, Array],
     gamma: Array,
     *,
-    learn_prior: bool,
+    learn: tuple[bool, bool],
     regularised: bool,
 ) -> tuple[State, Scalar]:
     """Every update at least once; the new state and its bound."""
@@ -186,8 +186,7 @@ def sweep(
     state = lax.fori_loop(0, ROUNDS, turn_both, state)
     # Lengths and concentrations wait for each other, and cost no product with the rows.
     state = lax.fori_loop(0, ROUNDS, lambda _, s: update_lengths(_refresh(s, data), data), state)
-    if learn_prior:
-        state = update_priors(state)
+    state = update_priors(state, learn)
     return state, bound(state, data, strengths, gamma)
 
 
