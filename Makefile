@@ -18,10 +18,10 @@ demo: $(VENV)/.with-report ## both models on drawn data: a table, and pages to l
 	$(BIN)/wideangle demo $(ARGS)
 
 test: $(VENV)/.with-dev ## the fast tests
-	$(BIN)/python -m pytest -q -n 2 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 slow: $(VENV)/.with-dev ## the long statistical tests
-	$(BIN)/python -m pytest -q -n 2 -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.with-dev ## style, format and types
 	$(BIN)/ruff check

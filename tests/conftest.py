@@ -4,9 +4,16 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 # On a GPU each test process would otherwise reserve most of the memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+# Most of the time of a test is compilation. What one process has compiled, the others read, and so
+# does the next run; processes that tests start inherit it. `make clean` removes the folder.
+PROGRAMS = Path(__file__).parents[1] / "build" / "test-programs"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
 import pytest
@@ -24,15 +31,29 @@ settings.register_profile("wideangle", deadline=None, derandomize=True, database
 settings.load_profile("wideangle")
 
 
+SLOW_LIMIT = 600
+"""Seconds that a slow test may take; the limit of the others is in pyproject.toml."""
+
+MAPS = Path("/proc/self/maps")
+MAX_MAPS = 30_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs() -> Iterator[None]:
-    """Every compiled program maps memory: thousands in one process meet the limit of the system.
+    """Every compiled program maps memory, and Linux allows a process 65,530 maps.
 
-    The compiler does not survive that, so what a module has compiled is given up at its end.
+    The compiler does not survive that, so programs are given up halfway there.
     """
     yield
-    jax.clear_caches()
-    gc.collect()
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
