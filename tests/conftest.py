@@ -11,8 +11,9 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # Most of the time of a test is compilation. What one process has compiled, the others read, and so
 # does the next run; processes that tests start inherit it. `make clean` removes the folder.
-PROGRAMS = Path(__file__).parents[1] / "build" / "test-programs"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "test-programs")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax

@@ -1,13 +1,12 @@
 """Who may import whom: the picture of the package, as a test."""
 
 import ast
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "wideangle"
+from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
     "types checks settings storage sphere priors posterior diagnostics arviz_adapter infer "
@@ -49,30 +48,6 @@ LAYERS = {
 }
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and top-level module of each import of the package; ``__init__`` is the package."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            yield node.lineno, "by a relative path"
-            continue
-        elif isinstance(node, ast.ImportFrom) and node.module == "wideangle":
-            # The name may be a module or a public name, which lives in __init__.
-            names = [
-                f"wideangle.{alias.name}" if alias.name in LAYERS else "wideangle"
-                for alias in node.names
-            ]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        else:
-            continue
-        for name in names:
-            root, _, rest = name.partition(".")
-            if root == "wideangle":
-                yield node.lineno, rest.split(".")[0] or "__init__"
-
-
 def wrong_imports(package: Path) -> list[str]:
     wrong = []
     for path in sorted(package.rglob("*.py")):
@@ -84,7 +59,7 @@ def wrong_imports(package: Path) -> list[str]:
         allowed = {here, *LAYERS[here].split()}
         wrong += [
             f"{place}:{line} imports {name}"
-            for line, name in imported(ast.parse(path.read_text(encoding="utf-8")))
+            for line, name in imported(ast.parse(path.read_text(encoding="utf-8")), set(LAYERS))
             if name not in allowed
         ]
     return wrong
@@ -175,3 +150,14 @@ def test_imports_within_a_layer_downward_and_from_elsewhere_are_fine(tmp_path):
 def test_a_module_without_a_layer_is_reported(tmp_path):
     (tmp_path / "misc.py").write_text("")
     assert wrong_imports(tmp_path) == ["misc.py has no line in LAYERS"]
+
+
+def test_the_page_shows_the_imports_as_they_are():
+    assert drawn_on() == draw(graph()), "python tests/picture.py draws it again"
+
+
+def test_an_import_that_others_imply_is_not_drawn():
+    below = {"top": {"middle", "bottom"}, "middle": {"bottom"}, "bottom": set(), "apart": set()}
+    assert reduced(below) == below | {"top": {"middle"}}
+    lines = draw(below).splitlines()
+    assert lines == ["top    -> middle", "", "middle -> bottom", "", "apart", "bottom"]
