@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, plots
+from wideangle import LatentFeatureModel, Maximise, MixtureOfExpertsClassifier, Sampling, plots
 from wideangle.datasets import block_images
 
 
@@ -35,8 +36,9 @@ def two_rules(n_rows, seed):
 # %%
 def fit(options):
     """A gate in the plane, experts of ten columns, and features of images."""
-    chains = {"n_warmup": options.sweeps, "n_draws": options.sweeps, "progress": False}
-    chains |= {"n_chains": 3, "random_state": options.seed}
+    chains = Sampling(n_warmup=options.sweeps, n_draws=options.sweeps, n_chains=3)
+    inference = Maximise() if options.inference == "map" else chains
+    common = {"progress": False, "random_state": options.seed}
     plane = two_rules(options.rows, options.seed)
     wide = make_classification(
         options.rows, 10, n_informative=6, n_clusters_per_class=3, random_state=options.seed
@@ -45,10 +47,11 @@ def fit(options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains warn, and the pictures show it
         gate, experts = (
-            MixtureOfExpertsClassifier(n, inference=options.inference, **chains).fit(*rows)
+            MixtureOfExpertsClassifier(n, inference=inference, **common).fit(*rows)
             for n, rows in ((3, plane), (5, wide))
         )
-        features = LatentFeatureModel(**chains).fit(images)
+        sweeps = clone(chains).set_params(n_draws=-(-options.sweeps // 8), thin=8)
+        features = LatentFeatureModel(inference=sweeps, **common).fit(images)
     return gate, experts, features
 
 
@@ -65,12 +68,12 @@ def draw(gate, experts, features, options):
     return {
         "angle-heatmap": plots.angle_heatmap(experts),
         "angle-distribution": plots.angle_distribution(experts),
-        "feature-images": plots.feature_images(features, (6, 6)),
+        "component-images": plots.component_images(features, (6, 6)),
         "top-words": plots.top_words(features, names),
-        "expert-weights": plots.expert_weights(experts),
-        "gate-map": plots.gate_map(gate, X, y),
+        "component-weights": plots.component_weights(experts),
+        "component-map": plots.component_map(gate, X, y),
         "activation-matrix": plots.activation_matrix(features, images),
-        "feature-count": plots.feature_count(features),
+        "component-count": plots.component_count(features),
         "calibration": plots.calibration(gate, *two_rules(10 * options.rows, options.seed + 2)),
         "rank-plot": plots.rank_plot(features),
         "trace": plots.trace(features),
@@ -81,7 +84,7 @@ def sheet(gate, experts, options):
     """Two pictures on axes of one figure: each function takes `ax`, where one makes sense."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    plots.gate_map(gate, *two_rules(options.rows, options.seed + 1), ax=left)
+    plots.component_map(gate, *two_rules(options.rows, options.seed + 1), ax=left)
     plots.angle_heatmap(experts, ax=right)
     return figure
 

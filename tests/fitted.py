@@ -15,7 +15,13 @@ import jax
 import numpy as np
 from sklearn.datasets import load_wine
 
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle import (
+    LatentFeatureModel,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    Sampling,
+    Search,
+)
 from wideangle.datasets import block_images
 
 PATIENCE = 300
@@ -71,9 +77,8 @@ def images(n_rows=80, seed=0):
 @cache
 def experts():
     """Two columns, two classes, chains."""
-    model = MixtureOfExpertsClassifier(
-        3, n_warmup=30, n_draws=25, n_chains=2, progress=False, random_state=0
-    )
+    chains = Sampling(n_warmup=30, n_draws=25, n_chains=2)
+    model = MixtureOfExpertsClassifier(3, inference=chains, progress=False, random_state=0)
     return shared("experts", lambda: quick(model, *plane()))
 
 
@@ -81,9 +86,8 @@ def experts():
 def wine_experts():
     """Thirteen columns, three classes, the most probable weights."""
     data = load_wine(as_frame=True)
-    model = MixtureOfExpertsClassifier(
-        2, inference="map", n_starts=1, n_passes=5, progress=False, random_state=0
-    )
+    ascent = Maximise(n_starts=1, n_passes=5)
+    model = MixtureOfExpertsClassifier(2, inference=ascent, progress=False, random_state=0)
     return shared("wine_experts", lambda: quick(model, data.data, data.target))
 
 
@@ -91,7 +95,11 @@ def wine_experts():
 def features():
     """Images of 6 x 6 pixels, chains; a Gaussian prior is the quickest to compile."""
     model = LatentFeatureModel(
-        "gaussian", n_warmup=5, n_draws=12, n_chains=2, n_kept=6, hops=0, n_jobs=1, progress=False,
+        "gaussian",
+        inference=Sampling(n_warmup=5, n_draws=6, thin=2, n_chains=2),
+        search=Search(hops=0),
+        n_jobs=1,
+        progress=False,
         random_state=0,
-    )  # fmt: skip
+    )
     return shared("features", lambda: quick(model, images()))

@@ -79,14 +79,16 @@ def table():
 @cache
 def experts():
     """Folder of a mixture of experts, by maximisation."""
-    options = {"n_experts": 2, "inference": "map", "n_starts": 1, "n_passes": 5}
-    return make("experts", Job("moe", table(), "ill", options=options | {"progress": False}))
+    options = {"n_experts": 2, "inference": "map", "progress": False}
+    options |= {"inference__n_starts": 1, "inference__n_passes": 5}
+    return make("experts", Job("moe", table(), "ill", options=options))
 
 
 @cache
 def features():
     """Folder of a latent feature model, one short chain; Gaussian features compile fastest."""
-    options = {"prior": "gaussian", "n_warmup": 1, "n_draws": 4, "n_chains": 1, "centre": True}
-    options["progress"] = False
-    plan = Plan(fill=False, scale=True, ignore=("ill",))
+    options = {"prior": "gaussian", "standardise": True, "progress": False}
+    lengths = {"n_warmup": 1, "n_draws": 4, "thin": 1, "n_chains": 1}
+    options |= {f"inference__{name}": value for name, value in lengths.items()}
+    plan = Plan(scale=True, ignore=("ill",))
     return make("features", Job("features", table(), plan=plan, options=options))

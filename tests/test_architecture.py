@@ -10,7 +10,7 @@ from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
     "types checks settings storage sphere priors posterior diagnostics arviz_adapter infer "
-    "streaming sharding base"
+    "streaming sharding base presentation"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts"
 LAYERS = {
@@ -20,7 +20,10 @@ LAYERS = {
     # Joblib on Dask: knows no model.
     "cluster": "",
     "settings": "",
-    "base": "types checks settings diagnostics posterior arviz_adapter",
+    # What a family gives to those who show it, and where families are listed.
+    "presentation": "types checks diagnostics posterior frames",
+    "base": "types checks settings presentation",
+    "registry": "",
     "storage": "types checks settings",
     "sphere": "types checks",
     "priors": "types checks sphere",
@@ -37,11 +40,12 @@ LAYERS = {
     "mixture_of_experts": FOUNDATION,
     # A user's table and the folder a fit leaves behind; pictures; and the page made of both.
     "frames": "types checks storage",
-    "runs": f"{MATHS} frames",
-    "plots": MATHS,
-    "report": f"{MATHS} frames runs plots",
+    # None of them knows a family but by the registry; the demo is a user of both.
+    "runs": f"{FOUNDATION} registry frames",
+    "plots": FOUNDATION,
+    "report": f"{FOUNDATION} frames runs plots",
     "demo": f"{MATHS} frames runs plots report",
-    "cli": f"{MATHS} frames runs plots report demo __init__",
+    "cli": f"{FOUNDATION} registry datasets frames runs report demo __init__",
     "__main__": "cli",
     # Public names: re-exports what is below the command line.
     "__init__": MATHS,

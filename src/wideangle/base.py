@@ -1,16 +1,18 @@
-"""What every estimator of the library has in common, and gives to runs, plots, report and cli."""
+"""What every estimator of the library has in common, and gives to runs, plots, report and cli.
+
+Nested settings (:class:`NamedChoices`) and a presentation (:class:`Presented`); together with
+scikit-learn's own methods that is all the rest of the library knows of a model.
+"""
 
 from __future__ import annotations
 
 import html as escape
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
-from wideangle.diagnostics import Summary, show_rhat
+from wideangle.presentation.family import Presentation
 from wideangle.settings import Choices, Settings, named
 
 
@@ -57,26 +59,15 @@ class NamedChoices(BaseEstimator):
                     one.check()
 
 
-def of_chains(table: Summary) -> list[tuple[str, str]]:
-    """How well the chains mixed; both are undefined for very few draws, or draws that are equal."""
-    rhat, ess = (table[name][np.isfinite(table[name])] for name in ("rhat", "ess_bulk"))
-    unknown = "unknown: too few draws, or all alike"
-    return [
-        ("worst R-hat", show_rhat(rhat.max()) if rhat.size else unknown),
-        ("smallest bulk ESS", f"{ess.min():.0f}" if ess.size else unknown),
-    ]
+class Presented:
+    """An estimator that names its presentation, and shows itself in terminals and notebooks."""
 
-
-class ShowsFacts:
-    """Gives an estimator with a method ``_facts`` its summary and its view in a notebook."""
+    presentation: ClassVar[type[Presentation]]
+    """What runs, plots, report and the command line ask about a fitted model."""
 
     def summary(self) -> str:
         """A short account of the fit in plain text."""
-        check_is_fitted(self)
-        return as_text(self._facts())
-
-    def _facts(self) -> list[tuple[str, str]]:
-        raise NotImplementedError
+        return as_text(present(self).facts())
 
     def _repr_html_inner(self) -> str:
         return super()._repr_html_inner() + self._facts_html()  # pyright: ignore[reportAttributeAccessIssue]
@@ -89,10 +80,20 @@ class ShowsFacts:
 
     def _facts_html(self) -> str:
         try:
-            check_is_fitted(self)
+            return as_html(present(self).facts())
         except NotFittedError:
             return ""
-        return as_html(self._facts())
+
+
+def present(model: Any) -> Presentation:
+    """How the family of a fitted model presents it."""
+    found = getattr(model, "presentation", None)
+    if found is None:
+        raise TypeError(
+            f"{type(model).__name__} has no attribute 'presentation': give an estimator of "
+            "wideangle, or one with a presentation of its own."
+        )
+    return found(model)
 
 
 def as_text(rows: list[tuple[str, str]]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fitted_runs
+from wideangle import MixtureOfExpertsClassifier
 from wideangle.runs import train
 from wideangle.runs.folder import read_run
 from wideangle.storage import StorageError
@@ -87,9 +88,17 @@ def test_features_of_one_row(fails, people, tmp_path):
 
 def test_features_that_need_another_prior(fails, people, tmp_path):
     arguments = ("train", "features", people(lambda f: f[["age"]]), "-o", tmp_path / "run")
-    assert "'age' is the only column, and directions need two" in fails(*arguments)
+    assert "directions need at least two columns; use prior='gaussian'" in fails(*arguments)
     sentence = fails(*arguments, "--process", "pitman-yor")
-    assert sentence == "--process pitman-yor needs --prior gaussian or --prior vmf."
+    assert "use prior='gaussian' or prior='vmf'" in sentence
+
+
+def test_an_option_that_goes_with_another_choice_is_refused(fails, people, tmp_path):
+    arguments = ("train", "moe", people(), "-t", "ill", "-o", tmp_path / "run", "--inference")
+    assert fails(*arguments, "map", "--draws", "9") == "--draws is not for inference 'map'."
+    assert fails(*arguments, "mcmc", "--starts", "9") == "--starts is not for inference 'mcmc'."
+    sentence = fails(*arguments, "map", "--prior", "gaussian", "--cosine", "0.3")
+    assert sentence == "--cosine is not for prior 'gaussian'."
 
 
 def test_no_file(fails, tmp_path):
@@ -132,13 +141,9 @@ def stand_in(monkeypatch):
     """Let a stand-in do the fit; it gets the folder of the checkpoint."""
 
     def put(fit):
-        class Model:
-            def __init__(self, **options):
-                self.options = options
-
+        class Model(MixtureOfExpertsClassifier):
             def fit(self, *_):
-                self.notes_ = {}
-                return fit(self.options["checkpoint"])
+                return fit(self.checkpoint)
 
         monkeypatch.setattr(train, "estimator_of", lambda _: Model)
 
@@ -168,7 +173,8 @@ def test_ctrl_c_says_what_was_kept(command, fails, people, tmp_path, stand_in):
     assert sorted(os.listdir(tmp_path)) == ["people.csv", "run.partial"]
 
     assert "add --resume to go on" in fails(*arguments)
-    assert "begun with n_draws 400 and not 7" in fails(*arguments, "--resume", "--draws", "7")
+    sentence = fails(*arguments, "--resume", "--draws", "7")
+    assert "begun with the default n_draws and not with n_draws 7" in sentence
     people(n_rows=21)
     assert "has changed since" in fails(*arguments, "--resume")
     people()
@@ -270,14 +276,14 @@ def test_options_reach_the_model(command, tmp_path, monkeypatch):
         assert code == 0 and "reconstruction error" in out
     table, arrays = jobs
     assert table.options["process"] == "pitman-yor" and table.options["prior"] == "vmf"
-    assert table.options["noise_scale"] == 0.5 and table.options["n_draws"] == 5
+    assert table.options["noise_scale"] == 0.5 and table.options["inference__n_draws"] == 5
     assert table.plan.ignore == ("a",) and table.plan.categories == ("b",)
-    assert table.plan.sparse is False and not table.plan.fill
+    assert table.plan.sparse is False
     assert table.reading.missing == ("-9",) and not table.reading.header
     assert (table.seed, table.held_out) == (3, 0.5)
     # Columns of a table have units of their own, columns of an array have not.
-    assert table.plan.scale and table.options["centre"]
-    assert not arrays.plan.scale and not arrays.options["centre"]
+    assert table.plan.scale and table.options["standardise"]
+    assert not arrays.plan.scale and not arrays.options["standardise"]
     assert table.checkpoint == tmp_path / "a.csv.run.partial" / "checkpoint"
 
 

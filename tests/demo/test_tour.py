@@ -4,6 +4,7 @@ import builtins
 import io
 import re
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ def test_lines_of_the_table_are_the_scores_of_the_models(taken):
     assert last.name == "experts that repel"
     assert last.cells[0] == f"{100 * right:.1f} %"
     assert last.cells[1] == f"{loss:.3f}"
-    assert last.cells[2] == f"{np.degrees(run.model.invariants_['mean_angle'].mean()):.0f}°"
+    assert last.cells[2] == f"{np.degrees(run.model.trace_.values['mean_angle'].mean()):.0f}°"
     new = block_images(2, 80)
     gap = found.features.run.model.reconstruct(new.X) - new.signal
     assert found.features.rows[-1].cells[1] == f"{np.sqrt(np.mean(gap**2)):.3f}"
@@ -114,7 +115,7 @@ def test_the_real_tour_finds_the_shapes_and_keeps_experts_apart(tmp_path, cases,
     assert float(single.cells[1]) > float(plain.cells[1]) + 0.05
     assert float(single.cells[1]) > float(repelled.cells[1]) + 0.05
     assert int(plain.cells[2][:-1]) < int(repelled.cells[2][:-1])
-    assert found.experts.run.model.cosine == problems.COSINE
+    assert found.experts.run.model.prior.cosine == problems.COSINE
 
 
 def test_shapes_are_counted_once_each():
@@ -126,10 +127,11 @@ def test_shapes_are_counted_once_each():
 
 def test_an_interrupted_fit_ends_the_demo():
     class Stopped:
-        notes_ = {"interrupted": True}  # noqa: RUF012
-
         def fit(self, *_):
             return self
+
+        def presentation(self, _):
+            return SimpleNamespace(interrupted=True)
 
     with pytest.raises(KeyboardInterrupt):
         problems._fit(Stopped())

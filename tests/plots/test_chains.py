@@ -9,6 +9,7 @@ import fitted
 from wideangle import plots
 from wideangle.plots.calibration import outcomes, reliability
 from wideangle.plots.chains import rank_counts
+from wideangle.posterior import Draws
 
 pytest.importorskip("matplotlib")
 
@@ -31,11 +32,12 @@ def test_bars_of_the_rank_plot_are_the_counts():
     model = copy.copy(fitted.experts())
     shift = np.array([[0.0], [0.5]])  # draws without ties, whatever the chains rejected
     rng = np.random.default_rng(0)
-    model.invariants_ = {k: rng.normal(size=(2, 25)) + shift for k in ("log_lik", "mean_angle")}
+    names = ("log_lik", "mean_angle")
+    model.trace_ = Draws({name: rng.normal(size=(2, 25)) + shift for name in names})
     figure = plots.rank_plot(model, ["log_lik", "mean_angle"], n_bins=5)
     axes = np.array(figure.axes).reshape(2, 2)  # chain, quantity
     for column, name in enumerate(("log_lik", "mean_angle")):
-        values = model.invariants_[name]
+        values = model.trace_.values[name]
         below = (values[:, :, None] > values.ravel()).sum(axis=2)  # ranks, without ties
         for chain in range(2):
             bars = [p.get_height() for p in axes[chain, column].patches if p.get_width() < 1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fitted
+from wideangle.base import present
 from wideangle.plots import numbers
 
 
@@ -48,13 +49,13 @@ def test_posterior_angles_of_features_are_those_that_matter():
 
 
 @pytest.mark.parametrize("name", ["experts", "features"])
-def test_prior_angles_follow_the_law_of_the_second_component(name):
+def test_prior_angles_follow_the_distribution_of_the_second_component(name):
     # The first pair of a set: the mean cosine is -A_p(kappa), whatever comes after.
     from wideangle.sphere.bessel import mean_resultant
 
     model = copy.copy(getattr(fitted, name)())
     model.prior, model.concentration_ = "mutual-angular", 5.0  # of the features
-    n, p = numbers.vectors(model).shape
+    n, p = present(model).vectors().shape
     kappa = (
         model.concentration_
         if name == "features"
@@ -81,14 +82,14 @@ def test_large_models_draw_fewer_sets(monkeypatch):
 
 
 def test_names_of_columns():
-    assert numbers.column_names(fitted.experts()) == ["column 1", "column 2", "(intercept)"]
-    assert numbers.column_names(fitted.experts(), ["a", 3]) == ["a", "3", "(intercept)"]
-    assert numbers.column_names(fitted.wine_experts())[0] == "alcohol"
+    assert present(fitted.experts()).entry_names() == ["column 1", "column 2", "(intercept)"]
+    assert present(fitted.experts()).entry_names(["a", 3]) == ["a", "3", "(intercept)"]
+    assert present(fitted.wine_experts()).entry_names()[0] == "alcohol"
     with pytest.raises(ValueError, match="the model has 36 columns, got 2 names"):
-        numbers.column_names(fitted.features(), ["a", "b"])
+        present(fitted.features()).entry_names(["a", "b"])
 
 
-def test_the_plane_of_the_gate_keeps_what_it_can():
+def test_the_plane_of_the_map_keeps_what_it_can():
     # A matrix of rank two, as three gates have, is kept whole: so are all distances.
     model, (X, _) = fitted.experts(), fitted.plane(40, 5)
     proba = model.gate_proba(X)
@@ -98,7 +99,7 @@ def test_the_plane_of_the_gate_keeps_what_it_can():
     def distances(points):
         return np.linalg.norm(points[:, None] - points[None], axis=2)
 
-    plane = numbers.gate_plane(proba)
+    plane = numbers.plane_of(proba)
     assert plane.shape == (40, 2)
     assert np.allclose(distances(plane), distances(scores), atol=1e-3)
     assert plane[:, 0].var() >= plane[:, 1].var()

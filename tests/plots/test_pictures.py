@@ -9,6 +9,7 @@ import pytest
 
 import fitted
 from wideangle import plots
+from wideangle.base import present
 from wideangle.diagnostics import rhat
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.plots import numbers, style
@@ -64,16 +65,16 @@ def test_one_component_has_no_angles():
 
 def test_images_are_the_components_on_one_scale():
     model = fitted.features()
-    figure = plots.feature_images(model, (6, 6))
+    figure = plots.component_images(model, (6, 6))
     reach = np.abs(model.components_).max()
     for k, axes in enumerate(figure.axes):
         assert np.allclose(shown(axes.images[0]).ravel(), model.components_[k])
         assert np.allclose(axes.images[0].get_clim(), (-reach, reach))
         assert axes.get_title() == f"{k + 1}: {100 * model.prevalence_[k]:.0f} %"
     assert len(figure.axes) == model.n_components_
-    assert len(plots.feature_images(model, (6, 6), n_most=2).axes) == 2
+    assert len(plots.component_images(model, (6, 6), n_most=2).axes) == 2
     with pytest.raises(ValueError, match="36 columns"):
-        plots.feature_images(model, (5, 6))
+        plots.component_images(model, (5, 6))
 
 
 def test_words_are_the_largest_entries_in_order():
@@ -91,33 +92,33 @@ def test_words_are_the_largest_entries_in_order():
 
 def test_cells_of_the_weights_are_the_weights_of_the_strongest_columns():
     model = fitted.experts()
-    axes = plots.expert_weights(model, ["a", "b"]).axes[0]
+    axes = plots.component_weights(model, ["a", "b"]).axes[0]
     order = np.argsort(-np.abs(model.experts_).max(axis=0))
     assert tick_words(axes.yaxis) == [["a", "b", "(intercept)"][i] for i in order]
     assert np.allclose(shown(axes.images[0]), model.experts_[:, order].T)
-    assert axes.get_title(loc="left") == "For class yes"
+    assert axes.get_title(loc="left") == "Speaks for yes"
     assert words(axes)[0] == f"{model.experts_[0, order[0]]:.1f}"
 
 
 def test_weights_of_several_classes_have_a_panel_each():
     model = fitted.wine_experts()
-    figure = plots.expert_weights(model, n_most=4)
+    figure = plots.component_weights(model, n_most=4)
     size = np.abs(model.experts_).max(axis=(0, 1))
     order = np.argsort(-size)[:4]
     panels = figure.axes[:3]
     for c, axes in enumerate(panels):
-        assert axes.get_title(loc="left") == f"For class {c}"
+        assert axes.get_title(loc="left") == f"Speaks for {c}"
         assert np.allclose(shown(axes.images[0]), model.experts_[:, c][:, order].T)
         assert np.allclose(axes.images[0].get_clim(), (-size.max(), size.max()))
-    names = numbers.column_names(model)
+    names = present(model).entry_names()
     assert tick_words(panels[0].yaxis) == [style.shorten(names[i]) for i in order]
     with pytest.raises(ValueError, match="figure of their own"):
-        plots.expert_weights(model, ax=panels[0])
+        plots.component_weights(model, ax=panels[0])
 
 
 def test_points_of_the_gate_map_are_rows_in_the_colour_of_their_expert():
     model, (X, y) = fitted.experts(), fitted.plane(60, 1)
-    axes = plots.gate_map(model, X, y).axes[0]
+    axes = plots.component_map(model, X, y).axes[0]
     owner = np.argmax(model.gate_proba(X), axis=1)
     for scatter, label in zip(axes.collections, model.classes_, strict=True):
         member = y == label
@@ -132,7 +133,7 @@ def test_points_of_the_gate_map_are_rows_in_the_colour_of_their_expert():
 
 def test_the_background_of_the_gate_map_mixes_the_colours_of_experts():
     model, (X, _) = fitted.experts(), fitted.plane(60, 1)
-    image = plots.gate_map(model, X).axes[0].images[0]
+    image = plots.component_map(model, X).axes[0].images[0]
     left, right, bottom, top = image.get_extent()
     n = len(image.get_array())
     for i, j in ((10, 30), (150, 199), (77, 4)):
@@ -150,12 +151,12 @@ def test_many_columns_are_seen_in_the_plane_of_the_gate():
     from sklearn.datasets import load_wine
 
     X = load_wine(as_frame=True).data
-    axes = plots.gate_map(model, X, n_most=50).axes[0]
+    axes = plots.component_map(model, X, n_most=50).axes[0]
     offsets = axes.collections[0].get_offsets()
     chosen = np.linspace(0, len(X) - 1, 50).astype(int)
-    assert np.allclose(offsets, numbers.gate_plane(model.gate_proba(X.iloc[chosen])))
+    assert np.allclose(offsets, numbers.plane_of(model.gate_proba(X.iloc[chosen])))
     assert not axes.images
-    assert axes.get_xlabel() == "gate scores, main direction"
+    assert axes.get_xlabel() == "log activations, main direction"
 
 
 def test_cells_of_the_activation_matrix_are_the_activations_in_blocks():
@@ -172,7 +173,7 @@ def test_cells_of_the_activation_matrix_are_the_activations_in_blocks():
 
 def test_lines_of_the_number_of_features_are_the_trace():
     model = fitted.features()
-    lines, side = plots.feature_count(model).axes
+    lines, side = plots.component_count(model).axes
     values = model.trace_.values["n_active"]
     for chain in range(2):
         assert np.array_equal(lines.lines[chain].get_ydata(), values[chain])
@@ -186,7 +187,7 @@ def test_lines_of_the_number_of_features_are_the_trace():
 def test_a_trace_draws_the_quantity_it_names():
     model = fitted.experts()
     axes = plots.trace(model, "mean_angle").axes[0]
-    values = model.invariants_["mean_angle"]
+    values = model.trace_.values["mean_angle"]
     assert np.array_equal(axes.lines[1].get_ydata(), values[1])
     worst = float(rhat(values))
     assert f"(R-hat {worst:.2f}" in axes.get_title(loc="left")
@@ -200,7 +201,7 @@ def test_given_axes_are_drawn_on_and_their_figure_comes_back():
     figure = matplotlib.figure.Figure()
     axes = figure.subplots(1, 3)
     assert plots.angle_heatmap(fitted.experts(), ax=axes[0]) is figure
-    assert plots.feature_count(fitted.features(), ax=axes[1]) is figure
+    assert plots.component_count(fitted.features(), ax=axes[1]) is figure
     assert plots.trace(fitted.experts(), ax=axes[2]) is figure
     assert len(axes[0].images) == 1 and len(axes[1].lines) == 3 and len(axes[2].lines) == 2
 
@@ -210,7 +211,7 @@ def test_a_figure_shows_itself_in_a_notebook():
 
 
 def test_names_with_a_dollar_are_no_formulas():
-    figure = plots.expert_weights(fitted.experts(), ["$\\bad{$", "x" * 60])
+    figure = plots.component_weights(fitted.experts(), ["$\\bad{$", "x" * 60])
     figure.savefig(BytesIO(), format="png")
     labels = tick_words(figure.axes[0].yaxis)
     assert "x" * 21 + "…" in labels

@@ -11,13 +11,7 @@ from sklearn.datasets import load_wine
 import fitted
 from wideangle.frames.encoding import Encoding, Number, Target
 from wideangle.report import page
-from wideangle.runs.folder import Run
-from wideangle.runs.scores import (
-    look_at_experts,
-    look_at_features,
-    score_experts,
-    score_features,
-)
+from wideangle.runs.train import Rows, Stages, make_run
 
 HOSTILE = (
     "<img src=x onerror=window.hacked=1>",
@@ -38,13 +32,18 @@ def frame(columns, target=None):
     return Encoding(tuple(Number(name) for name in columns), target=target)
 
 
-def usual(model, n_train, n_test):
-    table = model.diagnostics_
-    rhat = None if table is None else float(np.nanmax(table["rhat"]))
-    return {
-        "n_train": n_train, "n_test": n_test, "sample_held_out": True, "rhat": rhat,
-        "warnings": [], "notes": ["a: 3 missing values"], "seconds": {"fit": 1.0},
-    }  # fmt: skip
+def run_of(kind, model, rows, name, **more):
+    """A run of a fitted model, without warnings, with something in every place of the page."""
+    settings = SETTINGS | more
+    made = make_run(kind, model, rows, settings, [], Stages(), ["a log"])
+    settings = made.settings | {"began": SETTINGS["began"], "versions": SETTINGS["versions"]}
+    return replace(made, settings=settings, path=Path(name))
+
+
+def rows_of(encoding, X, T, y=None, truth=None):
+    """Rows X of the fit and T held out, or all of them of the fit."""
+    return Rows(encoding, X, y, T, truth, np.arange(len(X)), np.arange(len(T)) + len(X),
+                ["a: 3 missing values"])  # fmt: skip
 
 
 @pytest.fixture(scope="package")
@@ -62,15 +61,10 @@ def page_of(request):
 
 @pytest.fixture(scope="package")
 def expert_run():
-    model, (X, y) = fitted.experts(), fitted.plane(120, 7)
-    number = (y == "yes").astype(int)
-    metrics = usual(model, 150, 120) | score_experts(
-        model.predict_proba(X), number, np.array([0.5, 0.5])
-    )
-    sample = look_at_experts(model, X, np.arange(120) + 31, number)
-    target = Target("bought", ("no", "yes"))
-    return Run("moe", model, frame(["age", "income"], target), SETTINGS, metrics, sample,
-               "a log\n", Path("customers"))  # fmt: skip
+    (X, y), (T, truth) = fitted.plane(), fitted.plane(120, 7)
+    encoding = frame(["age", "income"], Target("bought", ("no", "yes")))
+    numbers = ((labels == "yes").astype(int) for labels in (y, truth))
+    return run_of("moe", fitted.experts(), rows_of(encoding, X, T, *numbers), "customers")
 
 
 @pytest.fixture(scope="package")
@@ -88,25 +82,20 @@ def hostile_run(expert_run):
 @pytest.fixture(scope="package")
 def wine_run():
     """Three classes, thirteen columns, no chains, nothing held out."""
-    data = load_wine()
-    model = fitted.wine_experts()
-    metrics = usual(model, 178, 0) | {"sample_held_out": False, "rhat": None}
-    frames = load_wine(as_frame=True).data  # the model was fitted to named columns
-    sample = look_at_experts(model, frames, np.arange(178) + 1, data.target)
-    sample = replace(sample, X=data.data)
+    data = load_wine(as_frame=True)
     target = Target("kind", ("barolo", "grignolino", "barbera"))
-    return Run("moe", model, frame(data.feature_names, target), SETTINGS, metrics, sample, "",
-               Path("wine"))  # fmt: skip
+    rows = rows_of(frame(data.feature_names, target), data.data.to_numpy(), np.zeros((0, 13)),
+                   data.target.to_numpy(), np.zeros(0, int))  # fmt: skip
+    model = copy.copy(fitted.wine_experts())
+    del model.feature_names_in_  # rows of a run have no names
+    return run_of("moe", model, rows, "wine")
 
 
 @pytest.fixture(scope="package")
 def feature_run():
-    model, X = fitted.features(), fitted.images(60, 8)
-    metrics = usual(model, 80, 60) | score_features(model, X, fitted.images().mean(axis=0), 0)
     names = [f"pixel {i // 6 + 1},{i % 6 + 1}" for i in range(36)]
-    sample = look_at_features(model, X, np.arange(60) + 81)
-    return Run("features", model, frame(names), SETTINGS | {"image_shape": [6, 6]}, metrics,
-               sample, "", Path("images"))  # fmt: skip
+    rows = rows_of(frame(names), fitted.images(), fitted.images(60, 8))
+    return run_of("features", fitted.features(), rows, "images", image_shape=[6, 6])
 
 
 @pytest.fixture(scope="package")

@@ -106,7 +106,7 @@ def test_hostile_names_run_nothing_and_can_be_read(visit):
     here = seen.ready()
     for radio in here.locator("#parts input").all():
         radio.check()
-    here.hover("#plot-gate .scatterlayer .point >> nth=0", force=True)
+    here.hover("#plot-map .scatterlayer .point >> nth=0", force=True)
     assert here.evaluate("window.hacked") is None
     assert seen.said == []
     assert here.locator("h1").inner_text() == "<img src=x onerror=window.hacked=1>"
@@ -156,7 +156,7 @@ def test_headers_sort_both_ways_by_mouse_and_by_keyboard(visit):
 
 def test_arrow_keys_and_clicks_choose_a_component(visit, expert_run):
     here = visit("expert_run").ready()
-    shares = expert_run.sample.values["gate"].mean(axis=0)
+    shares = expert_run.sample.values["activations"].mean(axis=0)
     usual = here.locator("#parts input:checked").get_attribute("value")
     assert usual == str(np.argmax(shares) + 1)
     here.locator("#parts input").first.check()
@@ -176,7 +176,7 @@ def test_arrow_keys_and_clicks_choose_a_component(visit, expert_run):
     gates = expert_run.model.gates_
     contrast = (gates - gates.mean(axis=0))[2]
     assert np.allclose(sorted(drawn()), sorted(contrast), rtol=1e-3)
-    opacity = "document.getElementById('plot-gate').data.filter(t => t.meta).map(t => t.opacity)"
+    opacity = "document.getElementById('plot-map').data.filter(t => t.meta).map(t => t.opacity)"
     assert here.evaluate(opacity) == [0.2, 0.2, 1]
     frames = "document.getElementById('plot-angles').layout.shapes.map(s => [s.y0, s.y1])"
     assert here.evaluate(frames)[0] == [1.5, 2.5]
@@ -184,16 +184,16 @@ def test_arrow_keys_and_clicks_choose_a_component(visit, expert_run):
 
 def test_a_click_on_a_picture_chooses(visit):
     here = visit("expert_run").ready()
-    point = here.locator("#plot-gate .scatterlayer .trace").nth(1).locator(".point").first
+    point = here.locator("#plot-map .scatterlayer .trace").nth(1).locator(".point").first
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     here.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=3)
-    here.wait_for_selector("#plot-gate .hoverlayer text")
+    here.wait_for_selector("#plot-map .hoverlayer text")
     here.mouse.down()
     here.mouse.up()
     owner = here.locator("#parts input:checked").get_attribute("value")
     assert here.locator("#detail-name").inner_text() == f"Expert {owner}"
-    hover = "document.getElementById('plot-gate').data.filter(t => t.meta).map(t => t.opacity)"
+    hover = "document.getElementById('plot-map').data.filter(t => t.meta).map(t => t.opacity)"
     assert sorted(here.evaluate(hover)) == [0.2, 0.2, 1]
 
 

@@ -40,8 +40,8 @@ def test_bars_and_line_are_shares_of_pairs(expert_run):
 
 
 def test_rows_are_in_the_trace_of_their_expert(expert_run):
-    regions, *traces = charts.gate_map(expert_run)["data"]
-    gate, X = expert_run.sample.values["gate"], expert_run.sample.X
+    regions, *traces = charts.component_map(expert_run)["data"]
+    gate, X = expert_run.sample.values["activations"], expert_run.sample.X
     for k, trace in enumerate(traces):
         member = np.argmax(gate, axis=1) == k
         assert trace["meta"] == {"component": k + 1}
@@ -53,9 +53,9 @@ def test_rows_are_in_the_trace_of_their_expert(expert_run):
 
 
 def test_more_columns_are_seen_in_the_plane_of_the_gate(wine_run):
-    traces = charts.gate_map(wine_run)["data"]
-    gate = wine_run.sample.values["gate"]
-    plane = numbers.gate_plane(gate)
+    traces = charts.component_map(wine_run)["data"]
+    gate = wine_run.sample.values["activations"]
+    plane = numbers.plane_of(gate)
     member = np.argmax(gate, axis=1) == 1
     assert np.allclose(traces[1]["x"], plane[member, 0], rtol=1e-3)
     words = traces[1]["text"][0]
@@ -96,7 +96,7 @@ def test_activations_keep_the_numbers_of_their_rows(feature_run):
 
 
 def test_features_of_a_row_are_counted(feature_run):
-    trace = charts.features_per_row(feature_run)["data"][0]
+    trace = charts.components_per_row(feature_run)["data"][0]
     counts = np.round(feature_run.sample.values["activations"].sum(axis=1))
     assert np.allclose(trace["y"], [np.mean(counts == n) for n in trace["x"]], rtol=1e-3)
 
@@ -111,7 +111,7 @@ def test_every_row_with_a_density_is_in_its_picture(feature_run):
 
 def test_chains_are_the_traces(expert_run, wine_run):
     first = charts.chains_of(expert_run)[0]
-    values = expert_run.model.invariants_["log_lik"]
+    values = expert_run.model.trace_.values["log_lik"]
     assert first["name"] == "log-likelihood"
     assert np.allclose(first["traces"], values, rtol=1e-4)
     assert np.sum(first["ranks"]) == values.size

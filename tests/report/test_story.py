@@ -2,13 +2,14 @@
 
 import copy
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from wideangle.frames.encoding import Category, Encoding, Number
 from wideangle.mixture_of_experts.likelihood import Weights
+from wideangle.mixture_of_experts.presentation import strongest
+from wideangle.presentation.family import MOST_ROWS
 from wideangle.report import parts, story, tables
 
 
@@ -36,31 +37,31 @@ def test_an_expert_is_described_by_its_gate_and_its_weights(expert_run):
     # is low; the intercept is never a reason.
     gate = [[3, 5, 9], [0, 5, 0], [-3, 5, -9]]
     run = with_weights(expert_run, gate, [[0, -2, 7], [1, 0, 0], [0, 1, 0]])
-    first = parts.expert_purpose(run, 0)
+    first = run.presentation.purpose(run, 0)
     assert first[0] == "Asked where age is high."
     assert first[1] == "Speaks for yes where income is low."
-    assert parts.expert_purpose(run, 2)[0] == "Asked where age is low."
+    assert run.presentation.purpose(run, 2)[0] == "Asked where age is low."
 
 
 def test_words_are_there_or_not_and_numbers_high_or_low():
     names = ["age", "colour = red", "(intercept)"]
-    words = parts.strongest(np.array([1.0, -2.0, 9.0]), names, frozenset(names[1:2]))
+    words = strongest(np.array([1.0, -2.0, 9.0]), names, frozenset(names[1:2]))
     assert words == "not colour = red and age is high"
     frame = Encoding((Number("age", flagged=True), Category("colour", ("red", "blue"))))
-    run = SimpleNamespace(frame=frame)
-    assert parts.indicators(run) == {"age = (missing)", "colour = red", "colour = blue"}
+    assert frame.indicators == {"age = (missing)", "colour = red", "colour = blue"}
 
 
 def test_accuracy_is_that_of_the_rows_an_expert_leads(expert_run):
     values = expert_run.sample.values
-    owner = np.argmax(values["gate"], axis=1)
+    owner = np.argmax(values["activations"], axis=1)
     right = np.argmax(values["proba"], axis=1) == expert_run.sample.y
-    for part in parts.parts_of(expert_run):
-        led = owner == part.number - 1
-        assert part.extra.get("led", 0) == led.sum()
+    (column,) = expert_run.presentation.component_columns(expert_run)
+    for k, part in enumerate(parts.parts_of(expert_run)):
+        led = owner == k
+        assert column.notes[k] == (f"of {led.sum()} rows" if led.any() else "")
         if led.any():
-            assert np.isclose(part.extra["accuracy"], right[led].mean())
-        assert np.isclose(part.share, values["gate"][:, part.number - 1].mean())
+            assert np.isclose(column.values[k], right[led].mean())
+        assert np.isclose(part.share, values["activations"][:, k].mean())
 
 
 def test_the_nearest_component_is_the_one_at_the_smallest_angle(feature_run):
@@ -75,7 +76,7 @@ def test_the_nearest_component_is_the_one_at_the_smallest_angle(feature_run):
 
 def test_a_feature_is_described_by_what_it_raises(feature_run):
     vector = feature_run.model.components_[0]
-    words = parts.feature_purpose(feature_run, 0)[0]
+    words = feature_run.presentation.purpose(feature_run, 0)[0]
     assert words.startswith(f"Raises {feature_run.columns[np.argmax(vector)]}, ")
     assert np.allclose(parts.parts_of(feature_run)[0].image, vector.reshape(6, 6))
 
@@ -100,8 +101,8 @@ def test_an_image_needs_a_shape_that_fits(feature_run):
 def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
     calm = changed(expert_run, rhat=1.0, calibration_error=0.01, log_loss=0.1)
     spread = with_weights(calm, np.eye(3), np.eye(3))
-    gate = np.full_like(spread.sample.values["gate"], 1 / 3)
-    values = spread.sample.values | {"gate": gate}
+    gate = np.full_like(spread.sample.values["activations"], 1 / 3)
+    values = spread.sample.values | {"activations": gate}
     calm = replace(spread, sample=replace(spread.sample, values=values))
     assert story.cautions(calm) == []
 
@@ -117,7 +118,7 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
     alike = with_weights(calm, np.eye(3), [[1, 0, 0], [1, 0.1, 0], [0, 0, 1]])
     assert "Experts 1 and 2 point in nearly the same direction (6°)" in said(alike)
     gate = np.tile([0.6, 0.4, 0.0], (120, 1))
-    values = calm.sample.values | {"gate": gate}
+    values = calm.sample.values | {"activations": gate}
     idle = replace(calm, sample=replace(calm.sample, values=values))
     assert "Asked in fewer than 1 % of these rows: expert 3." in said(idle)
     worse = changed(feature_run, hidden_error=2.0, hidden_error_of_mean=1.0)
@@ -139,25 +140,27 @@ def test_cards_are_the_metrics(expert_run, feature_run):
     assert cards["Features"].value == str(feature_run.model.n_components_)
 
 
+def columns_of(run):
+    return {column.title: column.values for column in tables.doubtful_rows(run)}
+
+
 def test_most_uncertain_rows_come_first_with_their_own_values(expert_run):
-    table = tables.doubtful_rows(expert_run)
-    total = expert_run.sample.values["total"]
-    order = np.argsort(-total)[: tables.MOST_ROWS]
-    assert [line[0] for line in table["lines"]] == (order + 31).tolist()
-    assert np.allclose([line[4] for line in table["lines"]], total[order])
-    own = table["n_own"]
-    assert set(table["head"][own:]) == {"age", "income"}
-    column = table["head"].index("income")
-    assert np.allclose([line[column] for line in table["lines"]], expert_run.sample.X[order, 1])
+    found = columns_of(expert_run)
+    sample = expert_run.sample
+    order = np.argsort(-sample.values["total"])[:MOST_ROWS]
+    assert found["row"] == sample.rows[order].tolist()
+    assert np.allclose(found["uncertainty"], sample.values["total"][order])
+    assert list(found)[:4] == ["row", "true class", "predicted", "probability"]
+    assert set(list(found)[-2:]) == {"age", "income"}
+    assert np.allclose(found["income"], sample.X[order, 1])
 
 
 def test_least_explained_rows_come_first(feature_run):
-    table = tables.doubtful_rows(feature_run)
-    sample = feature_run.sample
-    order = np.argsort(sample.values["log_density"])[: tables.MOST_ROWS]
-    assert [line[0] for line in table["lines"]] == (order + 81).tolist()
+    found, sample = columns_of(feature_run), feature_run.sample
+    order = np.argsort(sample.values["log_density"])[:MOST_ROWS]
+    assert found["row"] == sample.rows[order].tolist()
     gap = sample.X[order[0]] - sample.values["reconstruction"][order[0]]
-    assert np.isclose(table["lines"][0][2], np.sqrt(np.mean(gap**2)))
+    assert np.isclose(found["left unexplained"][0], np.sqrt(np.mean(gap**2)))
 
 
 def test_diagnostics_are_judged_by_their_limits(expert_run, wine_run):
@@ -170,5 +173,5 @@ def test_diagnostics_are_judged_by_their_limits(expert_run, wine_run):
         elif row["verdict"] == "doubtful":
             assert table["rhat"][i] > 1.01 or min(table["ess_bulk"][i], table["ess_tail"][i]) < 200
     assert {row["verdict"] for row in rows} & {"doubtful"}
-    assert tables.plain_name("probability[3]") == "probability at watched row 4"
+    assert tables.plain_name(expert_run, "probability[3]") == "probability at watched row 4"
     assert tables.diagnostics(wine_run) == []

@@ -61,7 +61,7 @@ def test_the_sample_says_what_the_model_says(run):
     if run.kind == "moe":
         # Programs compiled in another way round in another way.
         np.testing.assert_allclose(values["proba"], run.model.predict_proba(sample.X), rtol=1e-5)
-        assert values["gate"].shape == (12, 2) and run.frame.classes == ("no", "yes")
+        assert values["activations"].shape == (12, 2) and run.frame.classes == ("no", "yes")
         truth = fitted_runs.people()["ill"].to_numpy()[sample.rows - 1]
         assert [run.frame.classes[i] for i in sample.y] == truth.tolist()
     else:

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.stats import sem
+from sklearn.base import BaseEstimator
 from sklearn.metrics import brier_score_loss, log_loss
 
-from wideangle.runs.sample import Sample, load_sample, save_sample
-from wideangle.runs.scores import (
-    calibration_bins,
-    sampled_rows,
-    score_experts,
-    score_features,
-    standard_error,
-)
+from wideangle.latent_features.presentation import FeaturePresentation
+from wideangle.presentation.classifier import calibration_bins, score_classes
+from wideangle.presentation.family import standard_error
+from wideangle.presentation.records import Sample, Scored, sampled_rows
+from wideangle.runs.sample import load_sample, save_sample
 from wideangle.runs.split import split_rows
 from wideangle.runs.train import as_finite, mean_row
 from wideangle.storage import StorageError
@@ -23,7 +21,7 @@ def test_scores_agree_with_scikit_learn():
     rng = np.random.default_rng(0)
     proba, y = rng.dirichlet(np.ones(3), 200), rng.integers(0, 3, 200)
     shares = np.array([0.5, 0.3, 0.2])
-    found = score_experts(proba, y, shares)
+    found = score_classes(proba, y, shares)
     assert found["log_loss"] == pytest.approx(log_loss(y, proba))
     assert found["log_loss_of_guess"] == pytest.approx(log_loss(y, np.tile(shares, (200, 1))))
     assert found["accuracy"] == np.mean(proba.argmax(1) == y)
@@ -39,8 +37,14 @@ def test_standard_errors():
     assert standard_error(values[:1]) is None
 
 
-class Halves:
+class Halves(BaseEstimator):
     """A model of nothing: every entry is predicted by half of itself."""
+
+    def fit(self, X):
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return True
 
     def reconstruct(self, X):
         return dense(X) / 2
@@ -62,7 +66,8 @@ def test_scores_of_features_by_hand(make):
     plain = rng.normal(size=(200, 30))
     if make is np.array:
         plain[rng.random(plain.shape) < 0.2] = np.nan
-    found = score_features(Halves(), make(plain), np.full(30, 0.1), seed=0)
+    rows = Scored(make(plain), None, np.full(30, 0.1), np.zeros(0), seed=0)
+    found = FeaturePresentation(Halves()).score(rows)
     rms = np.sqrt(np.nanmean(plain**2))
     assert found["reconstruction_error"] == pytest.approx(rms / 2)
     of_mean = np.sqrt(np.nanmean((plain - 0.1) ** 2))
@@ -92,7 +97,7 @@ def test_calibration_by_hand():
         {"confidence": pytest.approx(0.57), "accuracy": 0.5, "n": 2},
         {"confidence": 1.0, "accuracy": 1.0, "n": 1},
     ]
-    found = score_experts(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]), np.ones(2) / 2)
+    found = score_classes(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]), np.ones(2) / 2)
     assert found["calibration_error"] == pytest.approx(0.3)
 
 

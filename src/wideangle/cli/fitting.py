@@ -1,45 +1,21 @@
-"""What both commands of ``wideangle train`` do once their options are known."""
+"""What every command of ``wideangle train`` does once its options are known."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from wideangle.cli import printing
 
 if TYPE_CHECKING:
-    from wideangle.frames.learn import Plan
-    from wideangle.runs.folder import Kind, Run
+    from wideangle.presentation.records import Run
     from wideangle.runs.partial import Partial
     from wideangle.runs.train import Job
-
-
-def make_job(
-    kind: Kind,
-    data: Path,
-    target: str | None,
-    plan: Plan,
-    chosen: dict[str, Any],
-    header: bool,
-    missing: list[str] | None,
-    held_out: float,
-    seed: int,
-) -> Job:
-    """What to fit to what, from the options of a command."""
-    from wideangle.frames.encoding import Reading
-    from wideangle.runs.train import Job
-
-    reading = Reading(header, tuple(missing or ()))
-    command = ("wideangle", *sys.argv[1:])
-    return Job(
-        kind, data, target, reading, plan, chosen, held_out=held_out, seed=seed, command=command
-    )
 
 
 def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, quiet: bool) -> None:
@@ -106,24 +82,10 @@ def _write(fitted: Run, output: Path, force: bool) -> None:
 def results(run: Run) -> list[tuple[str, str]]:
     """The metrics that matter, in words."""
     m = run.metrics
-    rows = [("rows", f"{m['n_train']:,} to learn from, {m['n_test']:,} held out")]
-    if "accuracy" in m:
-        guess = f"(most frequent class: {m['accuracy_of_guess']:.3f})"
-        rows.append(("accuracy", f"{_plus(m, 'accuracy', '.3f')} {guess}"))
-        guess = f"(class frequencies: {m['log_loss_of_guess']:.3f})"
-        rows.append(("log-loss", f"{_plus(m, 'log_loss', '.3f')} {guess}"))
-        rows.append(("calibration error", f"{m['calibration_error']:.3f}"))
-    if "log_likelihood" in m:
-        rows.append(("log-likelihood of a row", _plus(m, "log_likelihood", ".2f")))
-    for key, name in (("reconstruction", "reconstruction error"), ("hidden", "hidden entries")):
-        if f"{key}_error" in m:
-            guess = f"(column means: {m[f'{key}_error_of_mean']:.3f})"
-            rows.append((name, f"{m[f'{key}_error']:.3f} {guess}"))
-    rows += [(name, value) for name, value in m["facts"]]
     times = [f"{name} {value:.1f}" for name, value in m["seconds"].items()]
-    return [*rows, ("seconds", ", ".join(times))]
-
-
-def _plus(metrics: dict[str, Any], key: str, form: str) -> str:
-    error = metrics[f"{key}_error"]
-    return f"{metrics[key]:{form}}" + ("" if error is None else f" ± {error:{form}}")
+    return [
+        ("rows", f"{m['n_train']:,} to learn from, {m['n_test']:,} held out"),
+        *run.presentation.results(m),
+        *((name, value) for name, value in m["facts"]),
+        ("seconds", ", ".join(times)),
+    ]

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from wideangle.presentation.records import MODEL
+
 Seed = Annotated[
     int,
     typer.Option(min=0, help="Fixes every random draw: the same seed gives the same numbers."),
@@ -15,7 +17,7 @@ AsJson = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result.")]
 
-DATA, CHAINS, OUTPUT = "Columns and rows", "How long to run", "Where it goes"
+DATA, OUTPUT = "Columns and rows", "Where it goes"
 """Headings in the help of a command."""
 
 Data = Annotated[
@@ -99,13 +101,21 @@ HeldOut = Annotated[
         rich_help_panel=DATA,
     ),
 ]
-Warmup = Annotated[
-    int, typer.Option(min=0, help="Steps of a chain before its draws.", rich_help_panel=CHAINS)
-]
-Draws = Annotated[int, typer.Option(min=1, help="Draws of a chain.", rich_help_panel=CHAINS)]
-Chains = Annotated[
-    int,
+Target = Annotated[
+    str | None,
     typer.Option(
-        min=1, help="Independent chains; two or more show disagreement.", rich_help_panel=CHAINS
+        "--target",
+        "-t",
+        help="Column to predict. NPZ and LIBSVM files have labels of their own.",
+        show_default=False,
+    ),
+]
+Scale = Annotated[
+    bool | None,
+    typer.Option(
+        "--scale/--no-scale",
+        help="Give numbers one unit, their standard deviation.",
+        rich_help_panel=MODEL,
+        show_default="for tables, not for arrays",
     ),
 ]

@@ -38,9 +38,10 @@ def predict(
 
     Example: `wideangle predict run new.csv --keep id -o predicted.csv`.
 
-    A mixture of experts gives the class, the probability of each class, and the uncertainty in
-    nats with its part that more data would remove. Features give the activation of each feature,
-    the log density of the row, and how far the row is from its reconstruction.
+    A classifier gives the class, the probability of each class, and the uncertainty in nats; with
+    experts also its part that more data would remove. Other models give how much a row uses each
+    component; with features also the log density of the row, and how far it is from its
+    reconstruction.
     """
     from wideangle.runs.folder import read_run
     from wideangle.runs.predict import predict_file, write_predictions

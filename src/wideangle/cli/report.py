@@ -22,7 +22,7 @@ def report(
         typer.Option(
             "--image",
             metavar="HEIGHTxWIDTH",
-            help="Show features as images of this size: the columns are pixels, row by row.",
+            help="Show components as images of this size: the columns are pixels, row by row.",
         ),
     ] = None,
 ) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,21 +9,14 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss
 
+from wideangle.base import present
 from wideangle.datasets import block_images, mixture_data
 from wideangle.frames.encoding import Encoding, Number, Target
 from wideangle.latent_features.estimator import LatentFeatureModel
-from wideangle.latent_features.posterior import disagreements
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-from wideangle.posterior import Draws
-from wideangle.runs.folder import Kind, Run
-from wideangle.runs.sample import Sample
-from wideangle.runs.scores import (
-    look_at_experts,
-    look_at_features,
-    score_experts,
-    score_features,
-)
-from wideangle.runs.train import as_finite, versions
+from wideangle.presentation.records import Run
+from wideangle.runs.train import Rows, Stages, make_run
+from wideangle.settings import MutualAngularPrior, Sampling
 
 N_TRAIN, N_TEST = 500, 1000
 N_IMAGES, SIDE = 300, 6
@@ -52,10 +42,10 @@ class Result(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Of the chains: warm-up and draws."""
+    """Warm-up, draws and steps per draw of the chains."""
 
-    experts: tuple[int, int] = (150, 100)
-    features: tuple[int, int] = (30, 60)
+    experts: tuple[int, int, int] = (150, 100, 1)
+    features: tuple[int, int, int] = (30, 20, 3)
 
 
 def experts(seed: int, lengths: Lengths) -> Result:
@@ -65,28 +55,24 @@ def experts(seed: int, lengths: Lengths) -> Result:
     y = np.array(["no", "yes"])[numbers]
     X, T = data.X[:N_TRAIN], data.X[N_TRAIN:]
     single = LogisticRegression().fit(X, y[:N_TRAIN])
-    rows = [Row("logistic regression", (*_scores(single, T, y[N_TRAIN:]), "", ""))]
-    began = time.perf_counter()
-    n_warmup, n_draws = lengths.experts
-    fitted = {}
+    table = [Row("logistic regression", (*_scores(single, T, y[N_TRAIN:]), "", ""))]
+    stages = Stages()
     for cosine in (0.0, COSINE):  # one program for both: only the strength differs
         model = MixtureOfExpertsClassifier(
-            N_EXPERTS, cosine=cosine, n_warmup=n_warmup, n_draws=n_draws, n_chains=2,
-            progress=False, random_state=seed,
-        )  # fmt: skip
-        fitted[cosine] = model = _fit(model, X, y[:N_TRAIN])
+            N_EXPERTS,
+            prior=MutualAngularPrior(cosine=cosine),
+            inference=_sampling(lengths.experts),
+            progress=False,
+            random_state=seed,
+        )
+        with stages.time("fit"):
+            model = _fit(model, X, y[:N_TRAIN])
         name = "experts that repel" if cosine else "experts, no repulsion"
-        rows.append(Row(name, (*_scores(model, T, y[N_TRAIN:]), *angles(model))))
-    frame = Encoding(
-        tuple(Number(f"x{i + 1}") for i in range(X.shape[1])), target=Target("y", ("no", "yes"))
-    )
-    model, truth = fitted[COSINE], numbers[N_TRAIN:]
-    shares = np.bincount(numbers[:N_TRAIN]) / N_TRAIN
-    scores = score_experts(model.predict_proba(T), truth, shares)
-    sample = look_at_experts(model, T, np.arange(N_TEST) + N_TRAIN + 1, truth)
-    said = Draws(model.invariants_, model.posterior_.stats).warnings(model.diagnostics_)
-    how = {"source": "wideangle.datasets.mixture_data", "n_rows": N_TRAIN + N_TEST, "seed": seed}
-    return Result(_run("moe", model, frame, how, scores, sample, said, began), rows)
+        table.append(Row(name, (*_scores(model, T, y[N_TRAIN:]), *angles(model))))
+    columns = tuple(Number(f"x{i + 1}") for i in range(X.shape[1]))
+    frame = Encoding(columns, target=Target("y", ("no", "yes")))
+    rows = _rows(frame, X, T, numbers[:N_TRAIN], numbers[N_TRAIN:])
+    return Result(_run("moe", model, rows, "mixture_data", seed, stages), table)
 
 
 def features(seed: int, lengths: Lengths) -> Result:
@@ -94,30 +80,30 @@ def features(seed: int, lengths: Lengths) -> Result:
     data, new = block_images(seed, N_IMAGES), block_images(seed + 1, N_IMAGES)
     pca = PCA(len(data.features)).fit(data.X)
     rebuilt = pca.inverse_transform(pca.transform(new.X))
-    rows = [Row("PCA, told that there are 4", (_shapes(pca.components_, data.features),
-                                               _rms(rebuilt - new.signal)))]  # fmt: skip
-    began = time.perf_counter()
-    n_warmup, n_draws = lengths.features
+    cells = _shapes(pca.components_, data.features), _rms(rebuilt - new.signal)
+    table = [Row("PCA, told that there are 4", cells)]
+    stages = Stages()
     model = LatentFeatureModel(
-        n_warmup=n_warmup, n_draws=n_draws, n_chains=2, progress=False, random_state=seed
+        inference=_sampling(lengths.features), progress=False, random_state=seed
     )
-    model = _fit(model, data.X)
-    gap = model.reconstruct(new.X) - new.signal
-    rows.append(Row(f"latent features: {model.n_components_}",
-                    (_shapes(model.components_, data.features), _rms(gap))))  # fmt: skip
+    with stages.time("fit"):
+        model = _fit(model, data.X)
+    cells = _shapes(model.components_, data.features), _rms(model.reconstruct(new.X) - new.signal)
+    table.append(Row(f"latent features: {model.n_components_}", cells))
     names = (f"pixel {i // SIDE + 1},{i % SIDE + 1}" for i in range(SIDE**2))
-    scores = score_features(model, new.X, data.X.mean(axis=0), seed)
-    sample = look_at_features(model, new.X, np.arange(N_IMAGES) + N_IMAGES + 1)
-    said = [*model.trace_.warnings(model.diagnostics_), *disagreements(model)]
-    how = {"source": "wideangle.datasets.block_images", "n_rows": 2 * N_IMAGES, "seed": seed,
-           "image_shape": [SIDE, SIDE]}  # fmt: skip
-    frame = Encoding(tuple(Number(name) for name in names))
-    return Result(_run("features", model, frame, how, scores, sample, said, began), rows)
+    rows = _rows(Encoding(tuple(Number(name) for name in names)), data.X, new.X)
+    more = {"image_shape": [SIDE, SIDE]}
+    return Result(_run("features", model, rows, "block_images", seed, stages, more), table)
+
+
+def _sampling(lengths: tuple[int, int, int]) -> Sampling:
+    n_warmup, n_draws, thin = lengths
+    return Sampling(n_warmup=n_warmup, n_draws=n_draws, thin=thin, n_chains=2)
 
 
 def angles(model: Any) -> tuple[str, str]:
     """Mean over draws, and smallest of the representative draw, in degrees."""
-    mean = float(np.degrees(np.mean(model.invariants_["mean_angle"])))
+    mean = float(np.degrees(np.mean(model.trace_.values["mean_angle"])))
     return f"{mean:.0f}°", f"{np.degrees(model.diversity_.min_angle):.0f}°"
 
 
@@ -142,41 +128,34 @@ def _rms(gap: np.ndarray) -> str:
 def _fit(model: Any, *data: Any) -> Any:
     """A fit that Ctrl-C ends, where a user's own would keep the draws up to then."""
     model.fit(*data)
-    notes = getattr(model, "notes_", {})
-    if notes.get("interrupted") or getattr(model, "interrupted_", False):
+    if present(model).interrupted:
         raise KeyboardInterrupt
     return model
 
 
+def _rows(
+    frame: Encoding, X: np.ndarray, T: np.ndarray, y: np.ndarray | None = None, z: Any = None
+) -> Rows:
+    """Rows X to learn from, and T to check with, of classes ``y`` and ``z``."""
+    note = "The rows were drawn, half of them or more for the checks on this page."
+    return Rows(frame, X, y, T, z, np.arange(len(X)), np.arange(len(T)) + len(X), [note])
+
+
 def _run(
-    kind: Kind,
+    kind: str,
     model: Any,
-    frame: Encoding,
-    how: dict[str, Any],
-    scores: dict[str, Any],
-    sample: Sample,
-    said: list[str],
-    began: float,
+    rows: Rows,
+    generator: str,
+    seed: int,
+    stages: Stages,
+    more: dict[str, Any] | None = None,
 ) -> Run:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    rhat = model.diagnostics_["rhat"]
-    n_held = len(sample)
-    metrics = {
-        "n_train": how["n_rows"] - n_held,
-        "n_test": n_held,
-        "sample_held_out": True,
-        **scores,
-        "rhat": float(np.nanmax(rhat)) if np.isfinite(rhat).any() else None,
-        "warnings": said,
-        "notes": ["The rows were drawn, half of them or more for the checks on this page."],
-        "facts": [list(pair) for pair in model._facts()],
-        "seconds": {"fit": round(time.perf_counter() - began, 1)},
-    }
     settings = {
-        "command": ["wideangle", "demo", "--seed", str(how["seed"])],
+        "command": ["wideangle", "demo", "--seed", str(seed)],
         "options": {},
-        "began": now,
-        "versions": versions(),
-        **how,
+        "source": f"wideangle.datasets.{generator}",
+        "n_rows": len(rows.train) + len(rows.test),
+        "seed": seed,
+        **(more or {}),
     }
-    return Run(kind, model, frame, settings, as_finite(metrics), sample, path=Path(f"demo: {kind}"))
+    return make_run(kind, model, rows, settings, present(model).warnings(), stages)

@@ -100,8 +100,8 @@ def index(found: Tour, picture: Path) -> str:
     run, images = found.experts.run, found.features.run
     pictures = {
         "weights": plots.angle_heatmap(run.model),
-        "gate": plots.gate_map(run.model, run.sample.X),
-        "shapes": plots.feature_images(images.model, images.settings["image_shape"])
+        "gate": plots.component_map(run.model, run.sample.X),
+        "shapes": plots.component_images(images.model, images.settings["image_shape"])
         if images.model.n_components_
         else None,
         "activations": plots.activation_matrix(images.model, images.sample.X)

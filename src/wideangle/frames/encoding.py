@@ -32,7 +32,12 @@ class Number:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
-        return (self.name, f"{self.name} = {MISSING}") if self.flagged else (self.name,)
+        return (self.name, *self.indicators)
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """The column of zeros and ones among them, if there is one."""
+        return (f"{self.name} = {MISSING}",) if self.flagged else ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,11 @@ class Category:
     def columns(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
         return tuple(f"{self.name} = {value}" for value in self.values)
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """All of them are of zeros and ones."""
+        return self.columns
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,11 @@ class Encoding:
     def classes(self) -> tuple[Label, ...]:
         """Classes of the target; none without one."""
         return () if self.target is None else self.target.classes
+
+    @property
+    def indicators(self) -> frozenset[str]:
+        """Encoded columns of zeros and ones that stand for a word or for a gap."""
+        return frozenset(name for source in self.sources or () for name in source.indicators)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

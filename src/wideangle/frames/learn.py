@@ -38,7 +38,7 @@ class Plan:
         Encode as a sparse matrix; None leaves files as they are and large tables sparse.
     """
 
-    fill: bool
+    fill: bool = True
     scale: bool = False
     ignore: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass
 class _Story:
-    """What happened to the columns, gathered until it can be told in few sentences."""
+    """What happened to the columns, gathered for a few sentences."""
 
     words: list[tuple[str, int]] = field(default_factory=list)
     dates: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Story:
     missing: list[tuple[str, int]] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
 
-    def told(self, plan: Plan, n_rows: int) -> list[str]:
+    def notes(self, plan: Plan, n_rows: int) -> list[str]:
         """Sentences, the first ones about what was left out."""
         reasons: dict[str, list[str]] = {}
         for name, why in self.ignored.items():
@@ -76,10 +76,10 @@ class _Story:
         if self.dates:
             notes.append(f"dates became days since 1970: {some(self.dates)}")
         if self.missing:
-            how = "replaced by the median, or a category of their own; a column says where"
+            filled = "replaced by the median, or a category of their own; a column says where"
             notes.append(
                 f"missing values in {count(len(self.missing), 'column')} of {n_rows:,} rows: "
-                f"{_listed(self.missing)}; {how if plan.fill else 'left to the model'}"
+                f"{_listed(self.missing)}; {filled if plan.fill else 'left to the model'}"
             )
         return notes
 
@@ -134,7 +134,7 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
         reading=table.reading,
     )
     _refuse_twins(encoding, table)
-    notes = story.told(plan, table.n_rows)
+    notes = story.notes(plan, table.n_rows)
     if plan.scale:
         notes.append("numbers were divided by their standard deviation")
     return encoding, notes

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle import settings
-from wideangle.base import NamedChoices, ShowsFacts
+from wideangle.base import NamedChoices, Presented
 from wideangle.diagnostics import warn
 from wideangle.latent_features import files as lfm_saving
 from wideangle.latent_features import fit as lfm_fit
@@ -24,8 +24,8 @@ from wideangle.latent_features import posterior as lfm_posterior
 from wideangle.latent_features import settings as lfm_prepare
 from wideangle.latent_features import stream_fit as lfm_stream_fit
 from wideangle.latent_features.components import sample_rows
-from wideangle.latent_features.facts import facts
 from wideangle.latent_features.predict import score as lfm_score
+from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows.imputed import ImputedRows
 from wideangle.latent_features.rows.memory import FeatureRows
 from wideangle.latent_features.sampler.design import Design
@@ -52,7 +52,7 @@ class DisagreementWarning(UserWarning):
 
 
 class LatentFeatureModel(
-    ShowsFacts, ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedChoices
+    Presented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedChoices
 ):
     r"""Rows as sums of a few features each, out of as many features as the data ask for.
 
@@ -134,6 +134,7 @@ class LatentFeatureModel(
     (2, 6)
     """
 
+    presentation: ClassVar[type[FeaturePresentation]] = FeaturePresentation
     _choices: ClassVar[Any] = {
         "prior": PRIORS,
         "process": PROCESSES,
@@ -441,9 +442,6 @@ class LatentFeatureModel(
         """Draws for ArviZ: numbers that can be compared between chains, and raw states, apart."""
         check_is_fitted(self)
         return lfm_posterior.to_arviz(self.trace_, self.posterior_)
-
-    def _facts(self) -> list[tuple[str, str]]:
-        return facts(self)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

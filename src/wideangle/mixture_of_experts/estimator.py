@@ -15,19 +15,19 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from wideangle.base import NamedChoices, ShowsFacts
+from wideangle.base import NamedChoices, Presented
 from wideangle.diagnostics import warn
-from wideangle.mixture_of_experts import facts as describe
 from wideangle.mixture_of_experts import files as saving
 from wideangle.mixture_of_experts import fit as moe_fit
 from wideangle.mixture_of_experts import predict as posterior_predictive
 from wideangle.mixture_of_experts import stream as moe_stream
 from wideangle.mixture_of_experts.experts import experts_for
+from wideangle.mixture_of_experts.presentation import ExpertPresentation
 from wideangle.mixture_of_experts.row_weights import rows_that_count
 from wideangle.mixture_of_experts.scaling import learn_scaling
 from wideangle.posterior import Draws, arviz_stats
 from wideangle.priors.components import ComponentPrior
-from wideangle.settings import INFERENCES, PRIORS, Sampling, Settings
+from wideangle.settings import INFERENCES, PRIORS, Choices, Sampling
 from wideangle.sphere.diversity import Diversity, diversity
 
 
@@ -46,7 +46,7 @@ class Uncertainty(NamedTuple):
     """The difference: disagreement between posterior draws."""
 
 
-class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, NamedChoices):
+class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     r"""Bayesian mixture of logistic experts chosen by a softmax gate.
 
     Parameters
@@ -107,7 +107,8 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, NamedChoices):
     True
     """
 
-    _choices: ClassVar[dict[str, dict[str, type[Settings]]]] = {
+    presentation: ClassVar[type[ExpertPresentation]] = ExpertPresentation
+    _choices: ClassVar[dict[str, Choices]] = {
         "prior": PRIORS,
         "inference": INFERENCES,
     }
@@ -320,9 +321,6 @@ class MixtureOfExpertsClassifier(ShowsFacts, ClassifierMixin, NamedChoices):
         if self.posterior_.stats:
             groups["sample_stats"] = arviz_stats(self.posterior_.stats)
         return to_arviz(groups)
-
-    def _facts(self) -> list[tuple[str, str]]:
-        return describe.facts(self)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

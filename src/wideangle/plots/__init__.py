@@ -6,19 +6,19 @@ can be told apart with any colour vision, and nothing global is changed: no pypl
 
 from wideangle.plots.angles import angle_distribution, angle_heatmap
 from wideangle.plots.calibration import calibration
-from wideangle.plots.chains import feature_count, rank_plot, trace
-from wideangle.plots.components import expert_weights, feature_images, top_words
-from wideangle.plots.rows import activation_matrix, gate_map
+from wideangle.plots.chains import component_count, rank_plot, trace
+from wideangle.plots.components import component_images, component_weights, top_words
+from wideangle.plots.rows import activation_matrix, component_map
 
 __all__ = [
     "activation_matrix",
     "angle_distribution",
     "angle_heatmap",
     "calibration",
-    "expert_weights",
-    "feature_count",
-    "feature_images",
-    "gate_map",
+    "component_count",
+    "component_images",
+    "component_map",
+    "component_weights",
     "rank_plot",
     "top_words",
     "trace",

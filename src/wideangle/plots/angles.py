@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from wideangle.base import present
 from wideangle.plots import numbers, style
 
 MOST_WRITTEN = 12
@@ -20,7 +21,7 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     model
-        A fitted mixture of experts or latent feature model.
+        A fitted model.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
 
@@ -37,7 +38,7 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Any:
     ax.set_facecolor("#F1F2F4")  # seen through the diagonal
     if n <= MOST_WRITTEN:
         style.write_in_cells(ax, image, shown, "{:.0f}")
-    style.tidy(ax, f"Angles between {numbers.noun(model)}s")
+    style.tidy(ax, f"Angles between {present(model).noun}s")
     _number_ticks(ax, n)
     style.frameless(ax)
     style.lines_between_cells(ax, n, n)
@@ -62,7 +63,7 @@ def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: i
     Parameters
     ----------
     model
-        A fitted mixture of experts or latent feature model of at least two components.
+        A fitted model of at least two components.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
     n_sets, seed : int
@@ -74,7 +75,7 @@ def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: i
     """
     found, expected = numbers.posterior_angles(model), numbers.prior_angles(model, n_sets, seed)
     if len(found) == 0 or len(expected) == 0:
-        raise ValueError(f"the model has no two {numbers.noun(model)}s to compare.")
+        raise ValueError(f"the model has no two {present(model).noun}s to compare.")
     ax = style.axes_for(ax, 4.6, 2.9)
     edges = np.arange(0.0, 180.0 + BIN, BIN)
     ax.hist(
@@ -85,7 +86,7 @@ def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: i
     middle = 0.5 * (edges[1:] + edges[:-1])
     ax.plot(middle, density, color=style.PALETTE[1], lw=2, label="prior")
     ax.axvline(90, color=style.PALE, lw=0.8, zorder=0)
-    style.tidy(ax, f"Angles between {numbers.noun(model)}s, seen and expected", "degrees")
+    style.tidy(ax, f"Angles between {present(model).noun}s, seen and expected", "degrees")
     ax.set(xlim=(0, 180), xticks=range(0, 181, 45), yticks=[])
     ax.spines["left"].set_visible(False)
     ax.legend(frameon=False, fontsize=style.TEXT, loc="upper left", handlelength=1.3)

@@ -1,4 +1,4 @@
-"""Have the chains mixed? Traces, rank plots, the number of features."""
+"""Have the chains mixed? Traces, rank plots, the number of components."""
 
 from __future__ import annotations
 
@@ -7,29 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from wideangle.base import present
 from wideangle.diagnostics import RHAT_LIMIT, rhat
 from wideangle.plots import numbers, style
 
-WORDS = {
-    "log_lik": "log-likelihood",
-    "log_joint": "log density",
-    "n_used": "experts in use",
-    "n_active": "active features",
-    "mean_angle": "mean angle, radians",
-    "noise_scale": "scale of the noise",
-    "alpha": "features of a row (alpha)",
-    "concentration": "strength of the prior (kappa)",
-    "residual_rms": "size of the residuals",
-    "feature_scale": "size of the features",
-}
-PREFERRED = ("log_lik", "n_used", "n_active", "mean_angle", "noise_scale", "alpha")
-
 
 def usual(model: Any, n: int = 3) -> list[str]:
-    """Quantities to look at first: those that move, the log-likelihood leading."""
-    found = numbers.traces(model)
-    ordered = [k for k in PREFERRED if k in found] + [k for k in found if k not in PREFERRED]
-    return [k for k in ordered if np.ptp(found[k]) > 0][:n]
+    """Quantities to look at first: the most telling of those that move."""
+    return [name for name, values in numbers.traces(model).items() if np.ptp(values) > 0][:n]
+
+
+def in_words(model: Any, name: str) -> str:
+    """A quantity of the trace in words."""
+    return present(model).words.get(name, name)
 
 
 def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Any:
@@ -38,10 +28,9 @@ def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Any:
     Parameters
     ----------
     model
-        A fitted mixture of experts or latent feature model.
+        A fitted model with at least one chain.
     name : str, optional
-        Which quantity, one of the keys of ``invariants_`` or ``trace_.values``; by default the
-        log-likelihood.
+        Which quantity, one of the keys of ``trace_.values``; by default the log-likelihood.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
 
@@ -54,7 +43,7 @@ def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Any:
     for chain, line in enumerate(values):
         ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), lw=0.9,
                 alpha=0.85, label=f"chain {chain + 1}")  # fmt: skip
-    style.tidy(ax, f"{WORDS.get(name, name).capitalize()}{_verdict(values)}", "draw")
+    style.tidy(ax, f"{in_words(model, name).capitalize()}{_verdict(values)}", "draw")
     ax.set_xlim(1, max(values.shape[1], 2))
     return ax.figure
 
@@ -77,16 +66,16 @@ def _verdict(values: np.ndarray) -> str:
     return f" (R-hat {worst:.2f}{', chains differ' if worst > RHAT_LIMIT else ''})"
 
 
-def feature_count(model: Any, *, ax: Any = None) -> Any:
-    """Number of active features along the draws; dashed: those that matter and are in most draws.
+def component_count(model: Any, *, ax: Any = None) -> Any:
+    """Number of components along the draws; dashed: those that the fitted model shows.
 
-    Draws also hold small features that explain nothing, which the prior puts there: lines above the
-    dashed one are no fault.
+    Draws of a latent feature model also hold small features that explain nothing, which the prior
+    puts there: lines above the dashed one are no fault.
 
     Parameters
     ----------
     model
-        A fitted latent feature model.
+        A fitted model with at least one chain.
     ax : matplotlib axes, optional
         Where to draw the lines alone; by default on a new figure with their distribution beside.
 
@@ -94,7 +83,9 @@ def feature_count(model: Any, *, ax: Any = None) -> Any:
     -------
     matplotlib.figure.Figure
     """
-    values = numbers.traces(model)["n_active"]
+    shown = present(model)
+    name, values = _chosen(model, shown.counted)
+    n_shown = len(shown.vectors())
     side = None
     if ax is None:
         figure = style.new_figure(5.6, 2.6)
@@ -102,15 +93,15 @@ def feature_count(model: Any, *, ax: Any = None) -> Any:
     for chain, line in enumerate(values):
         ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), lw=1,
                 alpha=0.85, drawstyle="steps-mid", label=f"chain {chain + 1}")  # fmt: skip
-    ax.axhline(model.n_components_, color=style.INK, lw=1, ls="--", label="that matter")
-    style.tidy(ax, f"Number of features{_verdict(values)}", "draw", "active features")
+    ax.axhline(n_shown, color=style.INK, lw=1, ls="--", label="of the model")
+    style.tidy(ax, f"Number of {shown.noun}s{_verdict(values)}", "draw", in_words(model, name))
     ax.set_xlim(1, max(values.shape[1], 2))
     ax.set_ylim(bottom=0)
     ax.yaxis.get_major_locator().set_params(integer=True)
     if side is not None:
         numbers_seen, times = np.unique(values.round().astype(int), return_counts=True)
         side.barh(numbers_seen, times / times.sum(), color=style.FAINT, height=0.8)
-        side.axhline(model.n_components_, color=style.INK, lw=1, ls="--")
+        side.axhline(n_shown, color=style.INK, lw=1, ls="--")
         style.tidy(side, "", "share of draws")
         side.spines["left"].set_visible(False)
         side.tick_params(axis="y", length=0)
@@ -139,7 +130,7 @@ def rank_plot(model: Any, names: Sequence[str] | None = None, *, n_bins: int = 1
     Parameters
     ----------
     model
-        A fitted mixture of experts or latent feature model with at least one chain.
+        A fitted model with at least one chain.
     names : sequence of str, optional
         Quantities to show; by default up to three.
     n_bins : int
@@ -164,7 +155,7 @@ def rank_plot(model: Any, names: Sequence[str] | None = None, *, n_bins: int = 1
             ax.axhline(n_draws / n_bins, color=style.FAINT, lw=0.8, ls="--", zorder=1)
             ax.bar(np.arange(n_bins), counts[chain], width=0.86, color=style.colour(chain),
                    zorder=2)  # fmt: skip
-            title = WORDS.get(name, name).capitalize() if chain == 0 else ""
+            title = in_words(model, name).capitalize() if chain == 0 else ""
             last = chain == n_chains - 1
             style.tidy(ax, title, "low  →  high rank" if last else "",
                        f"chain {chain + 1}" if column == 0 else "")  # fmt: skip

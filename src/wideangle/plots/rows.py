@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from wideangle.base import present
 from wideangle.plots import numbers, style
 from wideangle.posterior import evenly
+from wideangle.presentation.family import Presentation
 
 GRID = 200
-"""Points of the gate map along each axis."""
+"""Points of the map along each axis."""
 
 
 def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) -> Any:
@@ -19,7 +21,7 @@ def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) 
     Parameters
     ----------
     model
-        A fitted mixture of experts or latent feature model.
+        A fitted model.
     X
         Rows to show.
     n_most : int
@@ -31,9 +33,10 @@ def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) 
     -------
     matplotlib.figure.Figure
     """
-    used = numbers.activations(model, X)
+    shown = present(model)
+    used = np.asarray(shown.activations(X))
     if used.shape[1] == 0:
-        raise ValueError("the model has no features to draw.")
+        raise ValueError(f"the model has no {shown.noun}s to draw.")
     chosen = evenly(len(used), n_most)
     used = used[chosen][row_order(used[chosen])]
     n = used.shape[1]
@@ -41,7 +44,7 @@ def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) 
     image = ax.imshow(
         used.T, cmap=style.SEQUENTIAL, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
     )
-    word = numbers.noun(model)
+    word = shown.noun
     style.tidy(ax, f"Which rows use which {word}", f"{len(used)} rows, alike ones together", word)
     style.frameless(ax)
     step = max(1, n // 20)
@@ -61,17 +64,17 @@ def row_order(used: np.ndarray) -> np.ndarray:
     return np.lexsort((*np.vstack([-used.max(axis=1)[None], -patterns.T]),))
 
 
-def gate_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any = None) -> Any:
-    """Which expert is asked where.
+def component_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any = None) -> Any:
+    """Which component leads where.
 
-    Two columns are drawn as they are, with the gate's probabilities as background: colours of
-    experts mix where the gate hesitates. More columns are seen along the two directions in which
-    the gate's scores differ most.
+    Two columns are drawn as they are, with the activations as background: colours of components mix
+    where several have a say. More columns are seen along the two directions in which the logs of
+    the activations differ most.
 
     Parameters
     ----------
     model
-        A fitted mixture of experts.
+        A fitted model.
     X
         Rows to show.
     y : array, optional
@@ -85,30 +88,33 @@ def gate_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any =
     -------
     matplotlib.figure.Figure
     """
-    n_rows = X.shape[0]
-    chosen = evenly(n_rows, n_most)
+    shown = present(model)
+    chosen = evenly(X.shape[0], n_most)
     X = X[chosen] if not hasattr(X, "iloc") else X.iloc[chosen]
     labels = None if y is None else np.asarray(y)[chosen]
-    proba = numbers.activations(model, X)
-    owner = np.argmax(proba, axis=1)
+    used = np.asarray(shown.activations(X))
+    if used.shape[1] == 0:
+        raise ValueError(f"the model has no {shown.noun}s to draw.")
+    leader = np.argmax(used, axis=1)
     ax = style.axes_for(ax, 5.2, 3.9)
     direct = model.n_features_in_ == 2  # noqa: PLR2004
     if direct:
         points = np.asarray(X, float)
-        names = numbers.column_names(model)[:2]
-        _background(ax, model, points)
+        names = shown.entry_names()[:2]
+        _background(ax, shown, points)
     else:
-        points = numbers.gate_plane(proba)
-        names = ["gate scores, main direction", "second direction"]
-    _scatter(ax, model, points, owner, labels, direct)
-    style.tidy(ax, "Which expert is asked where", *(style.shorten(name, 40) for name in names))
-    handles = _legend(model, proba, owner, labels)
-    ax.legend(handles=handles, frameon=False, fontsize=style.SMALL, loc="upper left",
-              bbox_to_anchor=(1.0, 1.0), handletextpad=0.3)  # fmt: skip
+        points = numbers.plane_of(used)
+        names = ["log activations, main direction", "second direction"]
+    _scatter(ax, points, leader, labels, direct)
+    title = f"Which {shown.noun} leads where"
+    style.tidy(ax, title, *(style.shorten(name, 40) for name in names))
+    ax.legend(handles=_legend(shown.noun, used, leader, labels), frameon=False,
+              fontsize=style.SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0),
+              handletextpad=0.3)  # fmt: skip
     return ax.figure
 
 
-def _background(ax: Any, model: Any, points: np.ndarray) -> None:
+def _background(ax: Any, shown: Presentation, points: np.ndarray) -> None:
     from matplotlib.colors import to_rgb
 
     low, high = points.min(axis=0), points.max(axis=0)
@@ -116,41 +122,40 @@ def _background(ax: Any, model: Any, points: np.ndarray) -> None:
     low, high = low - margin, high + margin
     axes = [np.linspace(low[i], high[i], GRID) for i in (0, 1)]
     grid = np.stack([g.ravel() for g in np.meshgrid(*axes)], axis=1)
-    proba = numbers.activations(model, grid)
-    shades = np.array([to_rgb(style.colour(k)) for k in range(proba.shape[1])])
-    mixed = 0.55 + 0.45 * (proba @ shades)  # paler, so that points stand out
+    used = shown.activations(grid)
+    shades = np.array([to_rgb(style.colour(k)) for k in range(used.shape[1])])
+    mixed = 0.55 + 0.45 * (used @ shades)  # paler, so that points stand out
     ax.imshow(
         np.clip(mixed, 0, 1).reshape(GRID, GRID, 3), origin="lower", aspect="auto",
         extent=(low[0], high[0], low[1], high[1]), interpolation="bilinear",
     )  # fmt: skip
 
 
-def _scatter(ax: Any, model: Any, points: Any, owner: Any, labels: Any, direct: bool) -> None:
-    classes = [None] if labels is None else list(model.classes_)
-    shades = np.array([style.colour(k) for k in range(model.n_experts)])
-    for number, label in enumerate(classes):
+def _scatter(ax: Any, points: Any, leader: Any, labels: Any, direct: bool) -> None:
+    shades = np.array([style.colour(k) for k in range(leader.max() + 1)])
+    for number, label in enumerate([None] if labels is None else np.unique(labels)):
         member = np.ones(len(points), bool) if label is None else labels == label
         marker = style.MARKERS[number % len(style.MARKERS)]
         ax.scatter(
-            *points[member].T, s=19, marker=marker, c=shades[owner[member]], alpha=0.9,
+            *points[member].T, s=19, marker=marker, c=shades[leader[member]], alpha=0.9,
             edgecolors="white", linewidths=0.5 if direct else 0.3, label=str(label),
         )  # fmt: skip
 
 
-def _legend(model: Any, proba: np.ndarray, owner: np.ndarray, labels: Any) -> list[Any]:
+def _legend(noun: str, used: np.ndarray, leader: np.ndarray, labels: Any) -> list[Any]:
     from matplotlib.lines import Line2D
 
     plain: dict[str, Any] = {"ls": "", "ms": 6}
-    shares = proba.mean(axis=0)
+    shares = used.mean(axis=0)
     handles = [
-        Line2D([], [], marker="o", color=style.colour(k), label=f"expert {k + 1}: "
+        Line2D([], [], marker="o", color=style.colour(k), label=f"{noun} {k + 1}: "
                f"{100 * shares[k]:.0f} %", **plain)
-        for k in np.argsort(-shares) if np.any(owner == k)
+        for k in np.argsort(-shares) if np.any(leader == k)
     ]  # fmt: skip
     if labels is not None:
         handles += [
             Line2D([], [], marker=style.MARKERS[i % len(style.MARKERS)], color=style.FAINT,
                    label=style.shorten(f"class {c}"), **plain)
-            for i, c in enumerate(model.classes_)
+            for i, c in enumerate(np.unique(labels))
         ]  # fmt: skip
     return handles

@@ -6,17 +6,19 @@ knows whether it is light or dark.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from wideangle.plots import numbers
 from wideangle.plots.calibration import outcomes, reliability
-from wideangle.plots.chains import PREFERRED, WORDS, rank_counts
+from wideangle.plots.chains import in_words, rank_counts
 from wideangle.plots.rows import row_order
 from wideangle.plots.style import FAINT, PALETTE, colour
 from wideangle.posterior import evenly
-from wideangle.runs.folder import Run
+from wideangle.presentation.records import Run
+from wideangle.report.tables import dense_rows
 
 MOST_POINTS = 1500
 MOST_LINES = 60
@@ -33,22 +35,10 @@ Figure = dict[str, Any]
 
 def charts_of(run: Run) -> dict[str, Figure]:
     """Every picture of the page by name; those that do not apply are left out."""
-    found: dict[str, Figure] = {}
-    n = len(numbers.vectors(run.model))
-    if n > 1:
-        found["angles"] = angle_heatmap(run)
-        found["angle_distribution"] = angle_distribution(run)
-    if run.kind == "moe":
-        if n > 1:
-            found["gate"] = gate_map(run)
-        if run.sample.y is not None:
-            found["calibration"] = calibration(run)
-            found["confidence"] = confidence(run)
-    elif n:
-        found["activations"] = activation_matrix(run)
-        found["per_row"] = features_per_row(run)
-        found["density"] = densities(run)
-    return found
+    shown = run.presentation
+    chosen = [chart.name for part in (shown.where, shown.trust) for chart in part.charts]
+    made = {name: CHARTS[name](run) for name in ("angles", "angle_distribution", *chosen)}
+    return {name: figure for name, figure in made.items() if figure is not None}
 
 
 def rounded(values: Any, digits: int = 4) -> Any:
@@ -63,13 +53,15 @@ def rounded(values: Any, digits: int = 4) -> Any:
     return [kept[i * width : (i + 1) * width] for i in range(len(array))]
 
 
-def angle_heatmap(run: Run) -> Figure:
+def angle_heatmap(run: Run) -> Figure | None:
     """Angles between components; the diagonal is empty."""
+    if len(run.presentation.vectors()) < 2:  # noqa: PLR2004
+        return None
     table = numbers.angles(run.model)[:MOST_LINES, :MOST_LINES]
     n = len(table)
     shown = np.where(np.eye(n, dtype=bool), np.nan, table)
     labels = [str(k + 1) for k in range(n)]
-    word = numbers.noun(run.model)
+    word = run.presentation.noun
     trace = {
         "type": "heatmap",
         "x": labels,
@@ -106,8 +98,10 @@ def angle_heatmap(run: Run) -> Figure:
     return {"data": [trace], "layout": layout, "height": 420}
 
 
-def angle_distribution(run: Run) -> Figure:
+def angle_distribution(run: Run) -> Figure | None:
     """Posterior angles as bars, the prior's as a line."""
+    if len(run.presentation.vectors()) < 2:  # noqa: PLR2004
+        return None
     edges = np.arange(0.0, 180.0 + BIN, BIN)
     middle = (0.5 * (edges[1:] + edges[:-1])).tolist()
     seen, expected = (
@@ -130,36 +124,36 @@ def angle_distribution(run: Run) -> Figure:
     return {"data": [bars, line], "layout": layout, "height": 420}
 
 
-def gate_map(run: Run) -> Figure:
-    """Rows of the sample, each in the colour of the expert that leads it."""
-    sample = run.sample
+def component_map(run: Run) -> Figure | None:
+    """Rows of the sample, each in the colour of the component that leads it."""
+    sample, noun = run.sample, run.presentation.noun
     chosen = evenly(len(sample), MOST_POINTS)
-    gate = np.asarray(sample.values["gate"])[chosen]
-    owner = np.argmax(gate, axis=1)
-    direct = len(run.columns) == 2  # noqa: PLR2004
+    used = sample.values["activations"][chosen]
+    if used.shape[1] < 2:  # noqa: PLR2004
+        return None
+    leader = np.argmax(used, axis=1)
     data: list[Figure] = []
-    if direct:
-        points = np.asarray(sample.X.toarray() if hasattr(sample.X, "toarray") else sample.X)
-        points = points[chosen].astype(float)
+    if len(run.columns) == 2:  # noqa: PLR2004
+        points = dense_rows(sample.X, chosen)
         data.append(_regions(run, points))
         titles = list(run.columns)
     else:
-        points = numbers.gate_plane(gate)
-        titles = ["main direction of the gate's scores", "second direction"]
+        points = numbers.plane_of(used)
+        titles = ["main direction of the log activations", "second direction"]
     words = _row_words(run, chosen)
-    for k in range(gate.shape[1]):
-        member = owner == k
+    for k in range(used.shape[1]):
+        member = np.flatnonzero(leader == k)
+        hover = f"%{{text}}<br>{noun} {k + 1} with probability %{{customdata:.0%}}<extra></extra>"
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": f"expert {k + 1}",
+                "name": f"{noun} {k + 1}",
                 "x": rounded(points[member, 0]),
                 "y": rounded(points[member, 1]),
-                "text": [words[i] for i in np.flatnonzero(member)],
-                "customdata": rounded(gate[member, k], 3),
-                "hovertemplate": "%{text}<br>expert "
-                f"{k + 1} with probability %{{customdata:.0%}}<extra></extra>",
+                "text": [words[i] for i in member],
+                "customdata": rounded(used[member, k], 3),
+                "hovertemplate": hover,
                 "marker": {
                     "color": colour(k),
                     "size": 7,
@@ -178,16 +172,16 @@ def gate_map(run: Run) -> Figure:
 
 
 def _regions(run: Run, points: np.ndarray) -> Figure:
-    """The expert that leads at each place of the plane."""
+    """The component that leads at each place of the plane."""
     low, high = points.min(axis=0), points.max(axis=0)
     margin = 0.05 * np.where(high > low, high - low, 1.0)
     x, y = (np.linspace(low[i] - margin[i], high[i] + margin[i], GRID) for i in (0, 1))
     grid = np.stack([g.ravel() for g in np.meshgrid(x, y)], axis=1)
-    owner = np.argmax(run.model.gate_proba(grid), axis=1).reshape(GRID, GRID)
-    n = run.model.n_experts
+    used = run.presentation.activations(grid)
+    leader, n = np.argmax(used, axis=1).reshape(GRID, GRID), used.shape[1]
     steps = [[e, colour(k)] for k in range(n) for e in (k / n, (k + 1) / n)]
     return {
-        "type": "heatmap", "x": rounded(x), "y": rounded(y), "z": owner.tolist(), "opacity": 0.25,
+        "type": "heatmap", "x": rounded(x), "y": rounded(y), "z": leader.tolist(), "opacity": 0.25,
         "zmin": -0.5, "zmax": n - 0.5, "colorscale": steps, "showscale": False, "hoverinfo": "skip",
         "name": "regions",
     }  # fmt: skip
@@ -196,12 +190,16 @@ def _regions(run: Run, points: np.ndarray) -> Figure:
 def _row_words(run: Run, chosen: np.ndarray) -> list[str]:
     """What to say of a row when the mouse is over it."""
     sample, classes = run.sample, run.frame.classes
-    best = np.argmax(sample.values["proba"], axis=1)
+    proba = sample.values.get("proba")
     texts = []
     for i in chosen:
-        truth = "" if sample.y is None else f", is {classes[sample.y[i]]}"
-        said = f"{classes[best[i]]} ({100 * sample.values['proba'][i, best[i]]:.0f} %)"
-        texts.append(plain(f"row {sample.rows[i]}{truth}; predicted {said}"))
+        text = f"row {sample.rows[i]}"
+        if sample.y is not None:
+            text += f", is {classes[sample.y[i]]}"
+        if proba is not None:
+            best = int(np.argmax(proba[i]))
+            text += f"; predicted {classes[best]} ({100 * proba[i, best]:.0f} %)"
+        texts.append(plain(text))
     return texts
 
 
@@ -214,10 +212,11 @@ def plain(text: Any, longest: int = LONGEST) -> str:
     return text
 
 
-def calibration(run: Run) -> Figure:
+def calibration(run: Run) -> Figure | None:
     """Predicted probability against observed frequency, bars of 90 %."""
     sample, classes = run.sample, np.array([str(c) for c in run.frame.classes])
-    assert sample.y is not None
+    if sample.y is None:
+        return None
     happened, probability, name = outcomes(sample.values["proba"], classes[sample.y], classes)
     found = reliability(happened, probability)
     size = 9 + 16 * np.sqrt(found.count / found.count.max())
@@ -241,9 +240,11 @@ def calibration(run: Run) -> Figure:
     return {"data": data, "layout": layout, "height": 420}
 
 
-def confidence(run: Run) -> Figure:
+def confidence(run: Run) -> Figure | None:
     """How sure the predictions are, right and wrong ones apart."""
     proba, y = run.sample.values["proba"], run.sample.y
+    if y is None:
+        return None
     sure, right = proba.max(axis=1), np.argmax(proba, axis=1) == y
     edges = np.linspace(1.0 / proba.shape[1], 1.0, 11)
     middle = 0.5 * (edges[1:] + edges[:-1])
@@ -264,8 +265,10 @@ def confidence(run: Run) -> Figure:
     return {"data": data, "layout": layout, "height": 420}
 
 
-def densities(run: Run) -> Figure:
+def densities(run: Run) -> Figure | None:
     """How usual rows are under the model."""
+    if len(run.presentation.vectors()) == 0:
+        return None
     found = run.sample.values["log_density"]
     count, edges = np.histogram(found[np.isfinite(found)], 24)
     trace = {
@@ -280,9 +283,11 @@ def densities(run: Run) -> Figure:
     return {"data": [trace], "layout": layout, "height": 320}
 
 
-def activation_matrix(run: Run) -> Figure:
-    """Rows across, features down; rows of the same pattern together."""
-    used = np.asarray(run.sample.values["activations"])[:, :MOST_LINES]
+def activation_matrix(run: Run) -> Figure | None:
+    """Rows across, components down; rows of the same pattern together."""
+    used, noun = run.sample.values["activations"][:, :MOST_LINES], run.presentation.noun
+    if used.shape[1] == 0:
+        return None
     chosen = evenly(len(used), 400)
     order = chosen[row_order(used[chosen])]
     rows = run.sample.rows[order]
@@ -294,30 +299,32 @@ def activation_matrix(run: Run) -> Figure:
         "zmin": 0,
         "zmax": 1,
         "ygap": 1,
-        "hovertemplate": "row %{text}, feature %{y}: %{z:.0%}<extra></extra>",
+        "hovertemplate": f"row %{{text}}, {noun} %{{y}}: %{{z:.0%}}<extra></extra>",
         "colorbar": {"tickformat": ".0%", "thickness": 12, "outlinewidth": 0},
         "meta": {"scale": "amount"},
     }
     layout = {
         "xaxis": {"showticklabels": False, "title": {"text": "rows, alike ones together"},
                   "showgrid": False},
-        "yaxis": {"type": "category", "autorange": "reversed", "title": {"text": "feature"},
+        "yaxis": {"type": "category", "autorange": "reversed", "title": {"text": noun},
                   "showgrid": False},
     }  # fmt: skip
     return {"data": [trace], "layout": layout, "height": 160 + min(22 * used.shape[1], 520)}
 
 
-def features_per_row(run: Run) -> Figure:
-    """How many features rows have."""
-    counts = np.round(np.asarray(run.sample.values["activations"]).sum(axis=1)).astype(int)
-    seen = np.bincount(counts)
+def components_per_row(run: Run) -> Figure | None:
+    """How many components rows have."""
+    used, noun = run.sample.values["activations"], run.presentation.noun
+    if used.shape[1] == 0:
+        return None
+    seen = np.bincount(np.round(used.sum(axis=1)).astype(int))
     trace = {
         "type": "bar", "x": list(range(len(seen))), "y": rounded(seen / max(seen.sum(), 1)),
         "marker": {"color": PALETTE[2]},
-        "hovertemplate": "%{x} features: %{y:.1%} of rows<extra></extra>",
+        "hovertemplate": f"%{{x}} {noun}s: %{{y:.1%}} of rows<extra></extra>",
     }  # fmt: skip
     layout = {
-        "xaxis": {"title": {"text": "features of a row"}, "tickformat": "d"},
+        "xaxis": {"title": {"text": f"{noun}s of a row"}, "tickformat": "d"},
         "yaxis": {"title": {"text": "share of rows"}, "tickformat": ".0%"},
     }
     return {"data": [trace], "layout": layout, "height": 320}
@@ -325,19 +332,14 @@ def features_per_row(run: Run) -> Figure:
 
 def chains_of(run: Run) -> list[dict[str, Any]]:
     """Traces and counts of ranks of the watched numbers, the most telling first."""
-    found = numbers.traces(run.model)
-    if run.kind == "moe" and run.model.inference != "mcmc":
-        return []
-    ordered = [k for k in PREFERRED if k in found] + [k for k in found if k not in PREFERRED]
     result = []
-    for name in ordered:
-        values = found[name]
+    for name, values in numbers.traces(run.model).items():
         if np.ptp(values) == 0:
             continue
         places = evenly(values.shape[1], MOST_DRAWS)
         result.append(
             {
-                "name": WORDS.get(name, name),
+                "name": in_words(run.model, name),
                 "draws": (places + 1).tolist(),
                 "traces": rounded(values[:, places], 5),
                 "ranks": rank_counts(values).tolist(),
@@ -346,3 +348,16 @@ def chains_of(run: Run) -> list[dict[str, Any]]:
             }
         )
     return result
+
+
+CHARTS: dict[str, Callable[[Run], Figure | None]] = {
+    "angles": angle_heatmap,
+    "angle_distribution": angle_distribution,
+    "map": component_map,
+    "activations": activation_matrix,
+    "per_row": components_per_row,
+    "density": densities,
+    "calibration": calibration,
+    "confidence": confidence,
+}
+"""What a family can choose from; None where a chart has nothing to show."""

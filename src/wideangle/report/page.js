@@ -59,7 +59,7 @@
   };
 
   const listen = (element) => {  // a click on a picture chooses, too
-    if (!["plot-angles", "plot-gate"].includes(element.id)) return;
+    if (!["plot-angles", "plot-map"].includes(element.id)) return;
     element.on("plotly_click", (event) => {
       const point = event.points[0], meta = point.data.meta;
       const number = meta && meta.component ? meta.component : Number(point.y);
@@ -145,8 +145,8 @@
     if (part.image) draw(byId("plot-image"), picture(part.image));
     showPanel();
     frame(number);
-    const gate = byId("plot-gate");
-    if (gate && drawn.has(gate)) draw(gate, drawn.get(gate));
+    const map = byId("plot-map");
+    if (map && drawn.has(map)) draw(map, drawn.get(map));
   };
   const table = byId("parts");
   if (table) {

@@ -15,14 +15,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from wideangle.plots import numbers
+from wideangle.presentation.records import Run
 from wideangle.report import charts, parts, story, tables
-from wideangle.runs.folder import Run
 from wideangle.storage.files import write as write_file
 
 LABEL = 24
 """Letters of a name beside a bar."""
-MODEL_NAMES = {"moe": "mixture of experts", "features": "latent features"}
 
 
 def write(run: Run, output: Path) -> None:
@@ -41,22 +39,21 @@ def render(run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "short": short}
-    components = parts.parts_of(run)
+    environment.filters |= {"percent": percent, "short": short, "in_form": in_form}
+    shown, components = run.presentation, parts.parts_of(run)
     pictures = charts.charts_of(run)
     chains = charts.chains_of(run)
     scripts = {"library": plotly(), "program": _asset("page.js")}
     return environment.get_template("page.html").render(
         run=run,
         title=run.path.name if run.path is not None else "a run",
-        model_name=MODEL_NAMES[run.kind],
-        noun=numbers.noun(run.model),
-        held_out=run.metrics.get("sample_held_out", True),
-        n_components=len(numbers.vectors(run.model)),
-        verdict=story.verdict(run),
+        shown=shown,
+        n_components=len(shown.vectors()),
+        verdict=shown.verdict(run),
         cards=story.cards(run),
         cautions=story.cautions(run),
         parts=components,
+        columns=shown.component_columns(run),
         first=first_shown(components),
         pictures=pictures,
         chains=chains,
@@ -125,6 +122,11 @@ def _asset(name: str) -> str:
 def percent(share: float) -> str:
     """``12 %``, with a digit more for small shares."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"  # noqa: PLR2004
+
+
+def in_form(value: Any, form: str) -> str:
+    """A value of a :class:`~wideangle.presentation.records.Column`."""
+    return percent(value) if form == "percent" and value is not None else short(value)
 
 
 def short(value: Any) -> str:

@@ -9,87 +9,35 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
-from wideangle.plots.chains import WORDS
-from wideangle.runs.folder import Run
+from wideangle.plots.chains import in_words
+from wideangle.presentation.records import Column, Run
 
-MOST_ROWS = 25
 KEY_COLUMNS = 4
 """Columns whose values are shown of a doubtful row."""
 
 
-def doubtful_rows(run: Run) -> dict[str, Any]:
-    """Rows to look at: most uncertain for experts, least explained for features."""
-    return _uncertain(run) if run.kind == "moe" else _surprising(run)
-
-
-def _uncertain(run: Run) -> dict[str, Any]:
-    sample, classes = run.sample, run.frame.classes
-    proba, total = sample.values["proba"], sample.values["total"]
-    order = np.argsort(-total, kind="stable")[:MOST_ROWS]
-    best = np.argmax(proba, axis=1)
-    owner = np.argmax(sample.values["gate"], axis=1)
-    head = ["row", "true class", "predicted", "probability", "uncertainty", "of it ignorance",
-            "expert"]  # fmt: skip
-    lines = [
-        [
-            int(sample.rows[i]),
-            "" if sample.y is None else str(classes[sample.y[i]]),
-            str(classes[best[i]]),
-            float(proba[i, best[i]]),
-            float(total[i]),
-            float(sample.values["epistemic"][i] / max(total[i], 1e-12)),
-            int(owner[i]) + 1,
-        ]
-        for i in order
+def doubtful_rows(run: Run) -> list[Column]:
+    """Rows to look at, with their numbers in front and their most important values behind."""
+    table = run.presentation.rows_to_look_at(run)
+    if table is None or len(table.order) == 0:
+        return []
+    chosen = key_columns(run)
+    values = dense_rows(run.sample.X, table.order)[:, chosen]
+    known = np.where(np.isnan(values), np.array(None), values.astype(object))
+    return [
+        Column("row", run.sample.rows[table.order].tolist()),
+        *table.columns,
+        *(Column(run.columns[c], known[:, i].tolist()) for i, c in enumerate(chosen)),
     ]
-    return _with_columns(run, order, head, lines)
-
-
-def _surprising(run: Run) -> dict[str, Any]:
-    sample = run.sample
-    density, used = sample.values["log_density"], sample.values["activations"]
-    finite = np.flatnonzero(np.isfinite(density))
-    order = finite[np.argsort(density[finite], kind="stable")][:MOST_ROWS]
-    gap = dense_rows(sample.X, order) - sample.values["reconstruction"][order]
-    missed = np.sqrt(np.nanmean(np.where(np.isnan(gap), np.nan, gap**2), axis=1))
-    head = ["row", "log density", "left unexplained", "features", "which"]
-    lines = [
-        [
-            int(sample.rows[i]),
-            float(density[i]),
-            float(missed[place]),
-            round(float(used[i].sum()), 1),
-            " ".join(str(k + 1) for k in np.flatnonzero(used[i] > 0.5)[:12]),  # noqa: PLR2004
-        ]
-        for place, i in enumerate(order)
-    ]
-    return _with_columns(run, order, head, lines)
-
-
-def _with_columns(
-    run: Run, order: np.ndarray, head: list[str], lines: list[list[Any]]
-) -> dict[str, Any]:
-    """Values of the columns with the largest weights beside each row."""
-    if len(run.columns) and len(order):
-        chosen = key_columns(run)
-        values = dense_rows(run.sample.X, order)[:, chosen]
-        head = [*head, *(run.columns[c] for c in chosen)]
-        lines = [
-            [*line, *(None if np.isnan(v) else float(v) for v in row)]
-            for line, row in zip(lines, values, strict=True)
-        ]
-    return {"head": head, "lines": lines, "n_own": len(head) - min(KEY_COLUMNS, len(run.columns))}
 
 
 def key_columns(run: Run) -> np.ndarray:
     """Columns that matter most to the model, strongest first."""
-    p = len(run.columns)
-    if run.kind == "features":
-        size = np.abs(run.model.components_).max(axis=0, initial=0.0)
-    else:
-        size = np.abs(np.asarray(run.model.experts_)).reshape(-1, run.model.gates_.shape[1])
-        size = size.max(axis=0)
-    return np.argsort(-size[:p], kind="stable")[:KEY_COLUMNS]
+    shown = run.presentation
+    sizes = np.abs(shown.vectors()).reshape(-1, len(shown.entry_names(run.columns)))
+    return np.argsort(-sizes.max(axis=0, initial=0.0)[: len(run.columns)], kind="stable")[
+        :KEY_COLUMNS
+    ]
 
 
 def dense_rows(X: Any, chosen: np.ndarray) -> np.ndarray:
@@ -103,8 +51,7 @@ def diagnostics(run: Run) -> list[dict[str, Any]]:
     table = run.model.diagnostics_
     if table is None:
         return []
-    posterior = run.model.posterior_ if run.kind == "moe" else run.model.trace_
-    least = ESS_PER_CHAIN * posterior.n_chains
+    least = ESS_PER_CHAIN * run.model.trace_.n_chains
     rows = []
     for i, name in enumerate(table.names):
         rhat, bulk, tail = (float(table[c][i]) for c in ("rhat", "ess_bulk", "ess_tail"))
@@ -112,7 +59,7 @@ def diagnostics(run: Run) -> list[dict[str, Any]]:
         known = np.isfinite(rhat)
         rows.append(
             {
-                "name": plain_name(name),
+                "name": plain_name(run, name),
                 "mean": float(table["mean"][i]),
                 "rhat": rhat if known else None,
                 "bulk": bulk if np.isfinite(bulk) else None,
@@ -123,11 +70,11 @@ def diagnostics(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def plain_name(name: str) -> str:
-    """A watched number in words."""
-    if name.startswith("probability["):
-        return f"probability at watched row {int(name[len('probability[') : -1]) + 1}"
-    return WORDS.get(name, name)
+def plain_name(run: Run, name: str) -> str:
+    """A watched number in words; numbers of a vector are counted from 1."""
+    base, _, place = name.partition("[")
+    words = in_words(run.model, base)
+    return f"{words} {int(place[:-1]) + 1}" if place[:-1].isdecimal() else words
 
 
 def recipe(run: Run) -> dict[str, Any]:

@@ -20,60 +20,21 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from wideangle.frames.encoding import Encoding
-from wideangle.runs.sample import Sample, load_sample, save_sample
+from wideangle.presentation.records import Run
+from wideangle.registry import FAMILIES, estimator_of
+from wideangle.runs.sample import load_sample, save_sample
 from wideangle.storage import StorageError
 from wideangle.storage.files import exchange, write
 from wideangle.storage.strict_json import from_json
 
-FORMAT, VERSION = "wideangle-run", 1
+FORMAT, VERSION = "wideangle-run", 2
 MODEL, SAMPLE = "model.safetensors", "sample.safetensors"
 PARTS = (MODEL, "settings.json", "metrics.json", "frame.json", SAMPLE)
-Kind = Literal["moe", "features"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A fitted model with all that is needed to predict, report and repeat.
-
-    Attributes
-    ----------
-    kind
-        ``"moe"``: a :class:`~wideangle.MixtureOfExpertsClassifier`; ``"features"``: a
-        :class:`~wideangle.LatentFeatureModel`.
-    model
-        The fitted estimator.
-    frame
-        From the columns of the user's file to those of the model; ``frame.classes`` are the
-        labels in the order of predicted probabilities.
-    settings
-        ``command`` (list of words), ``options`` (name to value), ``seed``, ``source`` (the file),
-        ``n_rows``, ``versions`` (package to version), ``began`` (ISO time, UTC).
-    metrics
-        See :func:`wideangle.runs.scores.score_experts` and ``score_features``; in every run
-        ``n_train``, ``n_test``, ``warnings`` and ``notes`` (plain sentences), ``seconds``
-        (stage to time), ``rhat`` and ``ess`` (worst, or None).
-    sample
-        Held-out rows for the report.
-    """
-
-    kind: Kind
-    model: Any
-    frame: Encoding
-    settings: dict[str, Any]
-    metrics: dict[str, Any]
-    sample: Sample
-    log: str = ""
-    path: Path | None = field(default=None, compare=False)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the encoded columns; they come from the user's data and are not trusted."""
-        return self.frame.columns
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
@@ -166,22 +127,11 @@ def _about(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise StorageError(foreign)
     about = _plain(file)
-    if about.get("format") != FORMAT or about.get("kind") not in ("moe", "features"):
+    if about.get("format") != FORMAT or about.get("kind") not in FAMILIES:
         raise StorageError(foreign)
     if about.get("version") != VERSION or not isinstance(about.get("sha256"), dict):
         raise StorageError(f"{folder} was written by another release of wideangle.")
     return about
-
-
-def estimator_of(kind: Kind) -> Any:
-    """The class of the model of a run."""
-    if kind == "moe":
-        from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-
-        return MixtureOfExpertsClassifier
-    from wideangle.latent_features.estimator import LatentFeatureModel
-
-    return LatentFeatureModel
 
 
 def _plain(file: Path, make: Any = dict) -> Any:

@@ -104,9 +104,15 @@ class Partial:
                 )
             if now.get(name) != earlier.get(name):
                 raise StorageError(
-                    f"{self.folder} was begun with {name} {earlier.get(name)} and not "
-                    f"{now.get(name)}: repeat the command as it was, or begin again with --force."
+                    f"{self.folder} was begun with {_in_words(name, earlier)} and not with "
+                    f"{_in_words(name, now)}: repeat the command as it was, or begin again with "
+                    "--force."
                 )
+
+
+def _in_words(name: str, settings: dict[str, Any]) -> str:
+    short = name.rpartition("__")[2]
+    return f"{short} {settings[name]}" if name in settings else f"the default {short}"
 
 
 def _settings(job: Job) -> dict[str, Any]:
@@ -116,6 +122,6 @@ def _settings(job: Job) -> dict[str, Any]:
     options = plain.pop("options")
     flat = plain.pop("plan") | plain.pop("reading") | options | plain
     flat.pop("progress", None)
-    # A file that is not there is told about by those who read it.
+    # A file that is not there is an error of those who read it.
     digest = checksum(job.data) if job.data.is_file() else ""
     return {"format": MARK} | flat | {"data": str(job.data), "sha256": digest}

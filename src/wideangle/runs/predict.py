@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from wideangle.frames.encode import encode
 from wideangle.frames.labels import codes, labels_of
 from wideangle.frames.read import read_table
-from wideangle.frames.table import TableError
-from wideangle.runs.folder import Run
-from wideangle.runs.scores import score_experts
+from wideangle.frames.table import Table, TableError
+from wideangle.presentation.classifier import probability_column, score_classes
+from wideangle.presentation.records import Run
 from wideangle.storage.files import write
 
-CHUNK = 2**22
-"""Entries of reconstructed rows at once."""
 FORMATS = (".csv", ".tsv", ".parquet", ".json", ".jsonl")
 
 
@@ -57,54 +54,28 @@ def predict_file(
     table = read_table(data, run.frame.reading, like=n_columns)
     copied = {name: table.column(name).to_numpy() for name in keep}
     encoded = encode(table, run.frame, allow_new=allow_new)
-    values, scores = (_experts if run.kind == "moe" else _features)(run, encoded.X, table)
+    values = run.presentation.predict(encoded.X, run.frame.classes)
     twice = [name for name in values if name in copied]
     if twice:
         raise TableError(f"{data}: column {twice[0]!r} has the name of a prediction; rename it.")
+    scores = _scores(run, values, table)
     return Predicted(pd.DataFrame(copied | values), encoded.notes, scores)
 
 
-def _experts(run: Run, X: Any, table: Any) -> tuple[dict[str, Any], dict[str, float]]:
-    proba = run.model.predict_proba(X)
-    uncertainty = run.model.predict_uncertainty(X)
-    classes = np.array(run.frame.classes)
-    values = {
-        "prediction": classes[np.argmax(proba, axis=1)],
-        **{f"p({label})": proba[:, i] for i, label in enumerate(run.frame.classes)},
-        "uncertainty": uncertainty.total,
-        "epistemic": uncertainty.epistemic,
-    }
+def _scores(run: Run, values: dict[str, np.ndarray], table: Table) -> dict[str, float]:
+    """Accuracy and log-loss where the file has the target."""
     target = run.frame.target
     labels = None if target is None else labels_of(table, target)
     if target is None or labels is None:
-        return values, {}
+        return {}
     y = codes(target, labels)
     known = y >= 0
     if not known.any():
-        return values, {}
-    shares = np.full(len(classes), 1.0 / len(classes))
-    found = score_experts(proba[known], y[known], shares)
-    return values, {name: found[name] for name in ("accuracy", "log_loss")}
-
-
-def _features(run: Run, X: Any, _table: Any) -> tuple[dict[str, Any], dict[str, float]]:
-    model = run.model
-    activations = model.transform(X)
-    size = max(1, CHUNK // X.shape[1])
-    errors = [_distances(model, X[i : i + size]) for i in range(0, X.shape[0], size)]
-    values = {f"feature_{k + 1}": activations[:, k] for k in range(activations.shape[1])}
-    values["log_density"] = model.score_samples(X)
-    values["error"] = np.concatenate(errors)
-    return values, {}
-
-
-def _distances(model: Any, X: Any) -> np.ndarray:
-    """Root mean square of each row's difference from its reconstruction, over seen entries."""
-    dense = np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
-    seen = ~np.isnan(dense)
-    squares = np.where(seen, (model.reconstruct(X) - dense) ** 2, 0.0).sum(axis=1)
-    n_seen = seen.sum(axis=1)
-    return np.sqrt(np.where(n_seen > 0, squares / np.maximum(n_seen, 1), np.nan))
+        return {}
+    proba = np.stack([values[probability_column(label)] for label in target.classes], axis=1)
+    shares = np.full(len(target.classes), 1.0 / len(target.classes))
+    found = score_classes(proba[known], y[known], shares)
+    return {name: found[name] for name in ("accuracy", "log_loss")}
 
 
 def write_predictions(frame: Any, output: Path | None, *, source: Path) -> None:

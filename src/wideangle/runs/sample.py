@@ -1,45 +1,17 @@
-"""Held-out rows that a run keeps, with what the model says about them."""
+"""The rows that a run keeps, as one file of arrays."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.presentation.records import Sample
 from wideangle.storage import StorageError, load_bundle, save_bundle
 
 KIND = "run-sample"
-MOST_ROWS = 2000
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Some rows that the model was not fitted to, in the order of the file.
-
-    Attributes
-    ----------
-    X
-        Encoded rows (n, p), dense (NaN is missing) or CSR.
-    rows
-        Their numbers in the file: the first row below the header is 1.
-    y
-        Class of each as an index into ``run.frame.classes``; None for features.
-    values
-        What the model says of each row. Mixture of experts: ``proba`` (n, C), ``total`` and
-        ``epistemic`` uncertainty in nats (n,), ``gate`` (n, K) of the representative draw.
-        Features: ``activations`` (n, K), ``reconstruction`` (n, p), ``log_density`` (n,).
-    """
-
-    X: Any
-    rows: np.ndarray
-    y: np.ndarray | None = None
-    values: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def save_sample(sample: Sample, path: str | os.PathLike[str]) -> None:

@@ -6,30 +6,27 @@ import datetime
 import platform
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import is_classifier
+from sklearn.utils import get_tags
 
+from wideangle.base import present
 from wideangle.frames.encode import encode
 from wideangle.frames.encoding import Encoding, Reading, Target
 from wideangle.frames.labels import LEAST_ROWS, learn_target
 from wideangle.frames.learn import Plan, learn
 from wideangle.frames.read import read_table
 from wideangle.frames.table import Table, TableError, count
-from wideangle.runs.folder import Kind, Run, estimator_of
-from wideangle.runs.scores import (
-    look_at_experts,
-    look_at_features,
-    sampled_rows,
-    score_experts,
-    score_features,
-)
+from wideangle.presentation.records import Run, Sample, Scored, sampled_rows
+from wideangle.registry import estimator_of
 from wideangle.runs.split import split_rows
 
 PACKAGES = ("wideangle", "jax", "numpyro", "numpy", "scipy", "scikit-learn", "pandas")
@@ -45,21 +42,24 @@ class Job:
 
     Attributes
     ----------
+    kind
+        Family of the model, as in :data:`wideangle.registry.FAMILIES`.
     data, target, reading, plan
-        The file, the column to predict (experts), how to read the file and encode its columns.
+        The file, the column to predict, how to read the file and encode its columns; whether
+        missing values are filled is up to the model.
     options
-        Parameters of the estimator.
+        Settings of the estimator by name, nested ones as ``inference__n_draws``.
     held_out
         Share of the rows that are not trained on.
     checkpoint
         Folder for the estimator to save itself to while it runs.
     """
 
-    kind: Kind
+    kind: str
     data: Path
     target: str | None = None
     reading: Reading = field(default_factory=Reading)
-    plan: Plan = field(default_factory=lambda: Plan(fill=True))
+    plan: Plan = field(default_factory=Plan)
     options: dict[str, Any] = field(default_factory=dict)
     held_out: float = 0.2
     seed: int = 0
@@ -82,9 +82,10 @@ class Rows:
 
 
 class Stages:
-    """Seconds of each stage."""
+    """When a run began, and the seconds of each stage."""
 
     def __init__(self) -> None:
+        self.began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -92,7 +93,8 @@ class Stages:
         """Take the time of a block."""
         began = time.monotonic()
         yield
-        self.seconds[name] = round(time.monotonic() - began, 3)
+        before = self.seconds.get(name, 0.0)
+        self.seconds[name] = round(before + time.monotonic() - began, 3)
 
 
 def train(job: Job, say: Callable[[str], None]) -> Run:
@@ -113,7 +115,6 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         Ctrl-C, with draws or before the first. A maximisation is not taken up again: what it had
         reached is the model, with a warning.
     """
-    began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     log: list[str] = []
 
     def tell(sentence: str) -> None:
@@ -121,29 +122,18 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         say(sentence)
 
     stages = Stages()
+    model = make_model(job)
     with stages.time("read"):
         table = read_table(job.data, job.reading)
-        rows = prepare(table, job)
+        rows = prepare(table, job, model)
     shape = f"{count(table.n_rows, 'row')}, {count(len(rows.frame.columns), 'column')}"
     tell(f"{job.data}: {shape} as the model sees them; {count(len(rows.test), 'row')} held out")
     for note in rows.notes:
         tell(note)
     with stages.time("fit"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = _fit(job, rows)
+        _fit(model, job, rows)
     sentences = list(dict.fromkeys(str(one.message) for one in caught if _ours(one)))
-    with stages.time("score"):
-        metrics, sample = _score(job, model, rows)
-    metrics = {
-        "n_train": len(rows.train),
-        "n_test": len(rows.test),
-        **metrics,
-        **_diagnostics(model),
-        "warnings": sentences,
-        "notes": rows.notes,
-        "facts": [list(pair) for pair in model._facts()],
-        "seconds": stages.seconds,
-    }
     settings = {
         "command": list(job.command),
         "options": job.options,
@@ -151,35 +141,27 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         "held_out": job.held_out,
         "source": str(job.data),
         "n_rows": table.n_rows,
-        "began": began,
-        "versions": versions(),
     }
-    log += [f"{name}: {value}" for name, value in model._facts()]
-    log += [f"warning: {sentence}" for sentence in sentences]
-    log += [f"{name}: {seconds:.1f} s" for name, seconds in stages.seconds.items()]
-    text = f"began {began}\n" + "\n".join(log) + "\n"
-    return Run(job.kind, model, rows.frame, settings, as_finite(metrics), sample, text)
+    return make_run(job.kind, model, rows, settings, sentences, stages, log)
 
 
-def prepare(table: Table, job: Job) -> Rows:
-    """Hold rows out, and encode: what is held out has no part in how."""
+def make_model(job: Job) -> Any:
+    """The estimator, not fitted."""
+    model = estimator_of(job.kind)(checkpoint=job.checkpoint, random_state=job.seed)
+    return model.set_params(**job.options)
+
+
+def prepare(table: Table, job: Job, model: Any) -> Rows:
+    """Hold rows out, and encode: what is held out has no part in the encoding."""
     target: Target | None = None
     y: np.ndarray | None = None
-    if job.kind == "moe":
+    if is_classifier(model):
         target, y = learn_target(table, job.target)
     elif table.n_rows < LEAST_ROWS:
         raise TableError(f"{table.source} has {count(table.n_rows, 'row')}: too few to learn from.")
     split = split_rows(table.n_rows, job.held_out, job.seed, y)
-    frame, notes = learn(table.take(split.train), target, job.plan)
-    if (
-        job.kind == "features"
-        and len(frame.columns) == 1
-        and job.options.get("prior") != "gaussian"
-    ):
-        raise TableError(
-            f"{table.source}: {frame.columns[0]!r} is the only column, and directions need two; "
-            "use --prior gaussian."
-        )
+    plan = replace(job.plan, fill=not get_tags(model).input_tags.allow_nan)
+    frame, notes = learn(table.take(split.train), target, plan)
     X = encode(table.take(split.train), frame).X
     held = encode(table.take(split.test), frame, allow_new=True)
     notes = [*table.notes, *notes, *(f"held-out rows: {note}" for note in held.notes)]
@@ -187,41 +169,85 @@ def prepare(table: Table, job: Job) -> Rows:
     return Rows(frame, X, parts[0], held.X, parts[1], *split, notes)
 
 
-def _fit(job: Job, rows: Rows) -> Any:
-    model = estimator_of(job.kind)(**job.options, checkpoint=job.checkpoint, random_state=job.seed)
+def _fit(model: Any, job: Job, rows: Rows) -> None:
     if rows.y is None:
         model.fit(rows.X)
-        interrupted, draws = model.interrupted_, model.trace_
     else:
         model.fit(rows.X, np.array(rows.frame.classes)[rows.y])
-        interrupted, draws = bool(model.notes_.get("interrupted")), model.posterior_
-    chains = getattr(model, "inference", "mcmc") == "mcmc"
+    chains = model.diagnostics_ is not None
     can_go_on = job.checkpoint is not None and job.checkpoint.exists()
     # An ascent without a checkpoint has reached some model: better that one than none.
-    if interrupted and (chains or can_go_on):
-        far = f"after {draws.n_draws} of {model.n_draws} draws" if chains else "before the end"
-        raise Interrupted(f"stopped {far}")
+    if present(model).interrupted and (chains or can_go_on):
+        done = f"after {count(model.trace_.n_draws, 'draw')}" if chains else "before the end"
+        raise Interrupted(f"stopped {done}")
     # The folder moves, and the file of the model should not depend on where it was made.
-    return model.set_params(checkpoint=None)
+    model.set_params(checkpoint=None)
 
 
-def _score(job: Job, model: Any, rows: Rows) -> tuple[dict[str, Any], Any]:
+def make_run(
+    kind: str,
+    model: Any,
+    rows: Rows,
+    settings: dict[str, Any],
+    sentences: list[str],
+    stages: Stages,
+    log: Sequence[str] = (),
+) -> Run:
+    """Score a fitted model and put together what its folder will hold.
+
+    Parameters
+    ----------
+    kind, model, rows
+        Family, fitted estimator, and the rows it was fitted to and is checked with.
+    settings
+        Those of :class:`Run`; time and versions are added.
+    sentences
+        Warnings of the fit.
+    stages
+        Times so far.
+    log
+        What was said so far.
+    """
+    facts = present(model).facts()
+    with stages.time("score"):
+        scores, sample = _score(model, rows, settings["seed"])
+    metrics = {
+        "n_train": len(rows.train),
+        "n_test": len(rows.test),
+        **scores,
+        **_diagnostics(model),
+        "warnings": sentences,
+        "notes": rows.notes,
+        "facts": [list(pair) for pair in facts],
+        "seconds": stages.seconds,
+    }
+    lines = [
+        f"began {stages.began}",
+        *log,
+        *(f"{name}: {value}" for name, value in facts),
+        *(f"warning: {sentence}" for sentence in sentences),
+        *(f"{name}: {seconds:.1f} s" for name, seconds in stages.seconds.items()),
+    ]
+    settings = {**settings, "began": stages.began, "versions": versions()}
+    text = "\n".join(lines) + "\n"
+    return Run(kind, model, rows.frame, settings, as_finite(metrics), sample, text)
+
+
+def _score(model: Any, rows: Rows, seed: int) -> tuple[dict[str, Any], Sample]:
     """Metrics of the held-out rows, and a sample; of training rows when none were held out."""
     held = len(rows.test) > 0
     X, y, numbers = (rows.X_test, rows.y_test, rows.test) if held else (rows.X, rows.y, rows.train)
-    kept = sampled_rows(X.shape[0], X.shape[1])
     metrics: dict[str, Any] = {"sample_held_out": held}
-    if y is None:
-        sample = look_at_features(model, X[kept], numbers[kept] + 1)
-        if held:
-            metrics |= score_features(model, X, mean_row(rows.X), job.seed)
-        return metrics, sample
-    assert rows.y is not None
-    shares = np.bincount(rows.y, minlength=len(rows.frame.classes)) / len(rows.y)
-    metrics["class_shares"] = shares.tolist()
+    shares = np.zeros(0)
+    if rows.y is not None:
+        shares = np.bincount(rows.y, minlength=len(rows.frame.classes)) / len(rows.y)
+        metrics["class_shares"] = shares.tolist()
+    shown = present(model)
     if held:
-        metrics |= score_experts(model.predict_proba(X), y, shares)
-    return metrics, look_at_experts(model, X[kept], numbers[kept] + 1, y[kept])
+        metrics |= shown.score(Scored(X, y, mean_row(rows.X), shares, seed))
+    kept = sampled_rows(*X.shape)
+    classes = None if y is None else y[kept]
+    return metrics, Sample(X[kept], numbers[kept] + 1, classes, shown.look(X[kept]))
 
 
 def mean_row(X: Any) -> np.ndarray:

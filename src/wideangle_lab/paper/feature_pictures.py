@@ -20,9 +20,9 @@ def picture(model: Any, data: Dataset) -> bytes | None:
     """A PNG of the components of images; None for other data, and where nothing can be drawn."""
     if data.name not in SHAPES or model.n_components_ == 0 or not find_spec("matplotlib"):
         return None
-    from wideangle.plots import feature_images
+    from wideangle.plots import component_images
 
-    figure = feature_images(model, SHAPES[data.name], n_most=MOST_IMAGES, columns=COLUMNS)
+    figure = component_images(model, SHAPES[data.name], n_most=MOST_IMAGES, columns=COLUMNS)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=90)
     return buffer.getvalue()

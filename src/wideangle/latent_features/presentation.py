@@ -1,0 +1,352 @@
+"""A fitted latent feature model in words and arrays, for runs, plots, report and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.latent_features.posterior import disagreements
+from wideangle.posterior import evenly
+from wideangle.presentation.family import (
+    MOST_ROWS,
+    Presentation,
+    facts_of_chains,
+    numbered,
+    standard_error,
+    with_error,
+)
+from wideangle.presentation.options import prior_options, sampling_options
+from wideangle.presentation.records import (
+    LENGTH,
+    Card,
+    Chart,
+    Column,
+    Option,
+    RowTable,
+    Run,
+    Scored,
+    Section,
+    sampled_rows,
+)
+from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.settings import PRIORS, PROCESSES, name_of
+
+HIDDEN = 0.1
+"""Share of the entries of a held-out row that are hidden and predicted from the others."""
+MOST_SCORED = 500
+"""Rows whose density is computed: summing out assignments is the dearest number."""
+CHUNK = 2**22
+"""Entries of reconstructed rows at once."""
+SETTLED = 0.9
+"""Share of the draws from which on a feature is settled."""
+
+
+class FeaturePresentation(Presentation):
+    """Features that rows have or have not."""
+
+    title: ClassVar[str] = "latent features"
+    noun: ClassVar[str] = "feature"
+    help: ClassVar[
+        str
+    ] = """Find what rows have in common: features that are on or off, as many as \
+the rows ask for.
+
+    Example: `wideangle train features measurements.csv --ignore id -o run`, then
+    `wideangle predict run new.csv -o features.csv` and `wideangle report run`.
+
+    Missing values are left to the model, which fills them in. Ctrl-C keeps the draws so far: the
+    same command with `--resume` goes on.
+    """
+    words: ClassVar[Mapping[str, str]] = {
+        "log_lik": "log-likelihood",
+        "n_active": "active features",
+        "noise_scale": "scale of the noise",
+        "alpha": "features of a row (alpha)",
+        "log_joint": "log density",
+        "concentration": "strength of the prior (kappa)",
+        "residual_rms": "size of the residuals",
+        "feature_scale": "size of the features",
+    }
+    counted: ClassVar[str] = "n_active"
+    options: ClassVar[tuple[Option, ...]] = (
+        *prior_options("features", "0.1", ("mutual-angular", "vmf", "gaussian")),
+        Option(
+            "--process", "process", str,
+            "How many features there are; pitman-yor has many rare ones and needs another prior "
+            "than mutual-angular.", "ibp", ("ibp", "pitman-yor"),
+        ),
+        Option(
+            "--noise-scale", "noise_scale", float, "Standard deviation of the noise.", "learned",
+            least=1e-300,
+        ),
+        Option(
+            "--centre/--no-centre", "standardise", bool, "Subtract column means.",
+            "for tables, not for arrays",
+        ),
+        Option(
+            "--max-features", "search__max_features", int, "Most features to look for.", "200",
+            least=1,
+        ),
+        *sampling_options(100, 25, 8),
+        Option("--jobs", "n_jobs", int, "Chains at once.", "all cores", least=1, panel=LENGTH),
+    )  # fmt: skip
+    scales_tables: ClassVar[bool] = True
+    where: ClassVar[Section] = Section(
+        "Which rows",
+        "Which rows have which feature",
+        (
+            Chart(
+                "activations",
+                "Probability that a row has a feature.",
+                "Rows with the same features are together.",
+            ),
+            Chart("per_row", "Features of a row.", "How many a row is the sum of."),
+            Chart("density", "How usual rows are.", "Rows far to the left are listed below."),
+        ),
+        "There are no features.",
+    )
+    trust: ClassVar[Section] = Section(
+        "Unusual rows",
+        "Rows that are least like the others",
+        hint="Lowest log density under the model. Left unexplained: root mean square of what the "
+        "features do not add up to.",
+    )
+
+    @classmethod
+    def settings_for(cls, *, table: bool) -> dict[str, Any]:
+        """Columns of a table have means of their own; pixels and counts begin at zero."""
+        return {"standardise": table}
+
+    # ---- components
+
+    def vectors(self) -> np.ndarray:
+        """Features as rows."""
+        return np.asarray(self.model.components_, float)
+
+    def training_shares(self) -> np.ndarray:
+        """Share of the training rows that have each feature."""
+        return np.asarray(self.model.prevalence_)
+
+    def activations(self, X: Any) -> np.ndarray:
+        """Probability that a row has each feature."""
+        return self.model.transform(X)
+
+    def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
+        """Of some draws those features that matter, matched to a component."""
+        states, index = self.model.chains_.states, self.model.matched_.index
+        return [states[i].vectors[index[i][index[i] >= 0]] for i in evenly(len(states), n_draws)]
+
+    def prior_vectors(self, n_sets: int, seed: int) -> np.ndarray:
+        """Directions from the prior; those of independent features are uniform."""
+        angular = name_of(self.model.prior, PRIORS) == "mutual-angular"
+        concentration = np.float32(self.model.concentration_ if angular else 0.0)
+        prior = MutualAngular(*self.vectors().shape, concentration)
+        return np.asarray(prior.sample(jax.random.key(seed), (n_sets,)))
+
+    # ---- the fit
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.model.interrupted_
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what a user wants to know first."""
+        model, active = self.model, self.model.trace_.values["n_active"]
+        prior = name_of(model.prior, PRIORS)
+        rows = [
+            ("prior, process", f"{prior}, {name_of(model.process, PROCESSES)}"),
+            ("components", f"{model.n_components_}"),
+            (
+                "active features per draw",
+                f"{active.mean():.1f} ({active.min():.0f} to {active.max():.0f})",
+            ),
+            ("noise scale", f"{model.noise_scale_:.4g}"),
+            ("alpha", f"{model.alpha_:.3g}"),
+        ]
+        if prior == "mutual-angular":
+            rows.append(("concentration", f"{model.concentration_:.3g}"))
+        if model.n_components_ > 1:
+            spread = model.diversity_
+            mean, smallest = np.degrees([spread.mean_angle, spread.min_angle])
+            words = f"mean {mean:.0f}°, smallest {smallest:.0f}°"
+            rows.append(("angles between components", words))
+        rows += facts_of_chains(model.diagnostics_)
+        rows.append(("features chains disagree on", f"{model.matched_.n_disputed}"))
+        if self.interrupted:
+            rows.append(("stopped early", "yes: the draws up to then are kept"))
+        return rows
+
+    def warnings(self) -> list[str]:
+        """Also about features that chains disagree on."""
+        return [*super().warnings(), *disagreements(self.model)]
+
+    # ---- rows
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """Also reconstructions, and the density of the first rows."""
+        n_scored = min(X.shape[0], MOST_SCORED)
+        log_density = np.full(X.shape[0], np.nan)
+        log_density[:n_scored] = self.model.score_samples(X[:n_scored])
+        return super().look(X) | {
+            "reconstruction": self.model.reconstruct(X).astype(np.float32),
+            "log_density": log_density,
+        }
+
+    def score(self, rows: Scored) -> dict[str, Any]:
+        """Scores of held-out rows, in units of the encoded columns.
+
+        Returns
+        -------
+        dict
+            ``log_likelihood`` per row (nats) with ``_error``, of the first :data:`MOST_SCORED`
+            rows; ``reconstruction_error``, the root mean square over entries, and ``_of_mean``,
+            that of the mean training row; ``hidden_error``, the same for entries predicted from
+            the rest of their row, with ``_of_mean`` and ``n_hidden``.
+        """
+        model, X, mean_row = self.model, rows.X, rows.mean_row
+        densities = model.score_samples(X[:MOST_SCORED])
+        part = X[sampled_rows(*X.shape)]
+        dense = _dense(part)
+        seen = ~np.isnan(dense)
+        hidden = seen & (np.random.default_rng((rows.seed, 0x41DE)).random(dense.shape) < HIDDEN)
+        result = {
+            "n_scored": len(densities),
+            "log_likelihood": float(densities.mean()),
+            "log_likelihood_error": standard_error(densities),
+            "reconstruction_error": _rms((model.reconstruct(part) - dense)[seen]),
+            "reconstruction_error_of_mean": _rms((dense - mean_row)[seen]),
+            "n_hidden": int(hidden.sum()),
+        }
+        if hidden.any():
+            found = model.score_entries(part, hidden)
+            result["hidden_error"] = _rms(found.mean - dense[hidden])
+            result["hidden_error_of_mean"] = _rms((dense - mean_row)[hidden])
+            result["hidden_log_density"] = float(np.mean(found.log_density))
+        return result
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Activations, log density, and the distance from the reconstruction."""
+        size = max(1, CHUNK // X.shape[1])
+        parts = [X[i : i + size] for i in range(0, X.shape[0], size)]
+        gaps = [self.model.reconstruct(part) - _dense(part) for part in parts]
+        return super().predict(X, classes) | {
+            "log_density": self.model.score_samples(X),
+            "error": np.concatenate([_rms_of_rows(gap) for gap in gaps]),
+        }
+
+    # ---- words
+
+    def results(self, metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Likelihood and errors."""
+        rows = []
+        if "log_likelihood" in metrics:
+            words = with_error(metrics, "log_likelihood", ".2f")
+            rows.append(("log-likelihood of a row", words))
+        for key, name in (("reconstruction", "reconstruction error"), ("hidden", "hidden entries")):
+            if f"{key}_error" in metrics:
+                of_mean = f"(column means: {metrics[f'{key}_error_of_mean']:.3f})"
+                rows.append((name, f"{metrics[f'{key}_error']:.3f} {of_mean}"))
+        return rows
+
+    def verdict(self, run: Run) -> str:
+        """What rows are sums of, and what that leaves."""
+        m, model = run.metrics, self.model
+        plural = "" if model.n_components_ == 1 else "s"
+        first = (
+            f"{m['n_train']:,} rows of {len(run.columns):,} columns are sums of "
+            f"{model.n_components_} feature{plural} and noise of scale {model.noise_scale_:.3g}."
+        )
+        if "reconstruction_error" in m:
+            first += (
+                f" Rows held out are rebuilt up to {m['reconstruction_error']:.3g}; their mean "
+                f"alone would leave {m['reconstruction_error_of_mean']:.3g}."
+            )
+        return first
+
+    def cards(self, run: Run) -> list[Card]:
+        """Features, noise, and what they leave unexplained."""
+        m, model = run.metrics, self.model
+        active = model.trace_.values["n_active"].mean()
+        shown = [
+            Card("Features", f"{model.n_components_}", f"{active:.1f} active in a draw"),
+            Card("Noise", f"{model.noise_scale_:.3g}", "standard deviation of an entry"),
+        ]
+        for key, title in (("reconstruction", "Rebuilt up to"), ("hidden", "Hidden entries up to")):
+            if f"{key}_error" in m:
+                of_mean = f"column means: {m[f'{key}_error_of_mean']:.3g}"
+                shown.append(Card(title, f"{m[f'{key}_error']:.3g}", of_mean))
+        return shown
+
+    def cautions(self, run: Run) -> list[str]:
+        """About features that are none, or that only some draws have."""
+        m, sentences = run.metrics, []
+        if self.model.n_components_ == 0:
+            return ["No feature is worth its price: the rows look like noise around nothing."]
+        if "hidden_error" in m and m["hidden_error"] >= m["hidden_error_of_mean"]:
+            sentences.append(
+                "Hidden entries are predicted no better than by column means: the features "
+                "describe single rows and not what rows have in common."
+            )
+        weak = [k + 1 for k, share in enumerate(self.model.presence_) if share < SETTLED]
+        if weak:
+            sentences.append(
+                f"Missing from more than a tenth of the draws: {numbered('feature', weak)}. The "
+                "data do not settle whether there is such a feature."
+            )
+        return sentences
+
+    def purpose(self, run: Run, k: int) -> list[str]:
+        """What a feature adds to the rows that have it, and how sure it is."""
+        presence = float(self.model.presence_[k])
+        sure = "every draw" if presence > 0.999 else f"{100 * presence:.0f} % of the draws"  # noqa: PLR2004
+        return [*super().purpose(run, k), f"Found in {sure} of the chains."]
+
+    def component_columns(self, run: Run) -> list[Column]:
+        """Energy and presence."""
+        energy = self.model.matched_.energy
+        shares = energy / (float(np.sum(energy)) or 1.0)
+        what = "Share of what all features add to the squared length of rows"
+        draws = "Share of the draws that have it"
+        return [
+            Column("energy", shares.tolist(), "percent", what),
+            Column("draws", self.model.presence_.tolist(), "percent", draws),
+        ]
+
+    def rows_to_look_at(self, run: Run) -> RowTable:
+        """Rows of the lowest density."""
+        sample = run.sample
+        density, used = sample.values["log_density"], sample.values["activations"]
+        finite = np.flatnonzero(np.isfinite(density))
+        order = finite[np.argsort(density[finite], kind="stable")][:MOST_ROWS]
+        missed = _rms_of_rows(_dense(sample.X[order]) - sample.values["reconstruction"][order])
+        which = [np.flatnonzero(row > 0.5)[:12] + 1 for row in used[order]]  # noqa: PLR2004
+        return RowTable(
+            order,
+            [
+                Column("log density", density[order].tolist()),
+                Column("left unexplained", missed.tolist()),
+                Column("features", used[order].sum(axis=1).round(1).tolist()),
+                Column("which", [" ".join(map(str, row)) for row in which], "text"),
+            ],
+        )
+
+
+def _dense(X: Any) -> np.ndarray:
+    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def _rms_of_rows(gap: np.ndarray) -> np.ndarray:
+    """Root mean square of each row over its seen entries; NaN for a row without any."""
+    seen = ~np.isnan(gap)
+    squares = np.where(seen, gap**2, 0.0).sum(axis=1)
+    n_seen = seen.sum(axis=1)
+    return np.sqrt(np.where(n_seen > 0, squares / np.maximum(n_seen, 1), np.nan))

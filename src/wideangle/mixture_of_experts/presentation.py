@@ -1,0 +1,288 @@
+"""A fitted mixture of experts in words and arrays, for runs, plots, report and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from wideangle.mixture_of_experts.predict import thinned
+from wideangle.presentation.classifier import ClassifierPresentation
+from wideangle.presentation.family import CLEAR, INTERCEPT, facts_of_chains, numbered
+from wideangle.presentation.options import prior_options, sampling_options
+from wideangle.presentation.records import (
+    LENGTH,
+    Card,
+    Chart,
+    Column,
+    Option,
+    RowTable,
+    Run,
+    Section,
+)
+from wideangle.settings import INFERENCES, PRIORS, name_of
+
+UNUSED = 0.01
+"""Experts with less than this share of the rows are idle."""
+
+
+class ExpertPresentation(ClassifierPresentation):
+    """Experts, asked by a gate."""
+
+    title: ClassVar[str] = "mixture of experts"
+    noun: ClassVar[str] = "expert"
+    help: ClassVar[
+        str
+    ] = """Learn to predict a column: a mixture of experts with calibrated probabilities.
+
+    Example: `wideangle train moe patients.csv --target diagnosis -o run`, then
+    `wideangle predict run new.csv -o predicted.csv` and `wideangle report run`.
+
+    Words become columns of zeros and ones, missing values are replaced and marked; what was done is
+    said. Ctrl-C keeps the draws so far: the same command with `--resume` goes on.
+    """
+    words: ClassVar[Mapping[str, str]] = {
+        "log_lik": "log-likelihood",
+        "n_used": "experts in use",
+        "mean_angle": "mean angle, radians",
+        "probability": "probability at watched row",
+    }
+    counted: ClassVar[str] = "n_used"
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
+        *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
+        Option(
+            "--inference", "inference", str,
+            "mcmc: draws, best probabilities; vi: many rows; map: a quick look.", "mcmc",
+            ("mcmc", "vi", "map"),
+        ),
+        Option(
+            "--balanced", "class_weight", bool, "Let every class weigh the same.", value="balanced"
+        ),
+        *sampling_options(400, 400, 1),
+        Option(
+            "--passes", "inference__n_passes", int, "vi and map: passes through the rows.",
+            least=1, panel=LENGTH,
+        ),
+        Option(
+            "--starts", "inference__n_starts", int, "vi and map: independent starts.", "4 and 8",
+            least=1, panel=LENGTH,
+        ),
+    )  # fmt: skip
+    where: ClassVar[Section] = Section(
+        "Where each is asked",
+        "Where each expert is asked",
+        (
+            Chart(
+                "map",
+                "Rows in the colour of the expert that leads.",
+                "The chosen expert stands out. Click a name to hide it.",
+            ),
+        ),
+        "There is one expert, and it is always asked.",
+    )
+    trust: ClassVar[Section] = ClassifierPresentation.trust._replace(
+        hint="Uncertainty in nats. Ignorance is the part that more data would remove; the rest is "
+        "noise."
+    )
+
+    # ---- components
+
+    def vectors(self) -> np.ndarray:
+        """Experts as rows, the classes of an expert one after the other."""
+        found = np.asarray(self.model.experts_, float)
+        return found.reshape(len(found), -1)
+
+    def entry_names(self, names: Sequence[str] | None = None) -> list[str]:
+        """Columns, and the intercept."""
+        return super().entry_names(names) + [INTERCEPT] * bool(self.model.fit_intercept)
+
+    def weights(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """For the second of two classes, or for every class."""
+        found = np.asarray(self.model.experts_, float)
+        labels = list(classes) or list(self.model.classes_)
+        tables = [found] if found.ndim == 2 else list(np.moveaxis(found, 1, 0))  # noqa: PLR2004
+        shown = labels[-len(tables) :]
+        return {f"speaks for {c}": table for c, table in zip(shown, tables, strict=True)}
+
+    def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """With the weights of the gate."""
+        return self.weights(classes) | {"makes the gate ask it": self._gate_contrast()}
+
+    def _gate_contrast(self) -> np.ndarray:
+        """Weights of the gate minus their mean, (K, p): one vector added to all changes nothing."""
+        gates = np.asarray(self.model.gates_, float)
+        return gates - gates.mean(axis=0)
+
+    def activations(self, X: Any) -> np.ndarray:
+        """Probability that the gate asks each expert."""
+        return self.model.gate_proba(X)
+
+    def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
+        """Experts of some draws."""
+        experts = np.asarray(thinned(self.model.posterior_, n_draws).experts)
+        return experts.reshape(*experts.shape[:2], -1)
+
+    def prior_vectors(self, n_sets: int, seed: int) -> np.ndarray:
+        """Sets of experts from the prior, as it was learned."""
+        prior = self.model.priors_.experts
+        prior = getattr(prior, "directions", prior)  # lengths change no angle
+        return np.asarray(prior.sample(jax.random.key(seed), (n_sets,)))
+
+    # ---- the fit
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return bool(self.model.notes_.get("interrupted"))
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what a user wants to know first."""
+        model, spread = self.model, self.model.diversity_
+        rows = [
+            ("classes", ", ".join(str(c) for c in model.classes_[:8])),
+            ("prior, inference", f"{self._prior_name()}, {self._inference_name()}"),
+            ("experts in use", f"{model.n_used_:.1f} of {model.n_experts}"),
+        ]
+        if model.n_experts > 1:
+            mean, smallest = np.degrees([spread.mean_angle, spread.min_angle])
+            rows.append(("angles between experts", f"mean {mean:.0f}°, smallest {smallest:.0f}°"))
+            rows.append(("effective directions", f"{spread.effective_directions:.1f}"))
+        if model.diagnostics_ is not None:
+            rows += facts_of_chains(model.diagnostics_)
+        if "elbo" in model.notes_:
+            pairs = zip(model.notes_["elbo"], model.notes_["elbo_error"], strict=True)
+            rows.append(("ELBO of each start", ", ".join(f"{e:.1f} ± {s:.1f}" for e, s in pairs)))
+            rows.append(("temperature", f"{model.notes_['temperature']:.2f}"))
+        if self.interrupted:
+            rows.append(("stopped early", "yes: the draws up to then are kept"))
+        return rows
+
+    def _prior_name(self) -> str:
+        prior = self.model.prior
+        if isinstance(prior, tuple):
+            return " (gate) and ".join(map(_prior_in_words, prior)) + " (experts)"
+        return _prior_in_words(prior)
+
+    def _inference_name(self) -> str:
+        return name_of(self.model.inference, INFERENCES)
+
+    # ---- rows
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """Uncertainty comes in two parts."""
+        uncertainty = self.model.predict_uncertainty(X)
+        parts = {"total": uncertainty.total, "epistemic": uncertainty.epistemic}
+        return super().look(X) | parts
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Class, probabilities, uncertainty, and its part that more data would remove."""
+        return super().predict(X, classes) | {
+            "epistemic": self.model.predict_uncertainty(X).epistemic
+        }
+
+    # ---- words
+
+    def verdict(self, run: Run) -> str:
+        """How many experts there are, and how well they do."""
+        model = self.model
+        target = run.frame.target.name if run.frame.target else "the target"
+        experts = f"{model.n_experts:,} expert{'s predict' if model.n_experts > 1 else ' predicts'}"
+        columns = f"{len(run.columns):,} column{'s' if len(run.columns) > 1 else ''}"
+        first = f"{experts} “{target}” from {columns}; {model.n_used_:.1f} are in use."
+        return first + self.verdict_on_scores(run.metrics)
+
+    def cards(self, run: Run) -> list[Card]:
+        """Scores, and experts in use."""
+        used = Card("Experts in use", f"{self.model.n_used_:.1f}", f"of {self.model.n_experts}")
+        return [*super().cards(run), used]
+
+    def cautions(self, run: Run) -> list[str]:
+        """Also about experts that are never asked, and what a maximum leaves out."""
+        sentences = super().cautions(run)
+        shares = self.shares(run.sample)
+        idle = [k + 1 for k, share in enumerate(shares) if share < UNUSED]
+        if idle:
+            sentences.append(
+                f"Asked in fewer than 1 % of these rows: {numbered('expert', idle)}. Fewer experts "
+                "may do as well."
+            )
+        if self._inference_name() == "map":
+            sentences.append(
+                "The weights are the most probable ones alone (inference 'map'): uncertainty about "
+                "them is not part of the probabilities, and there are no chains to check."
+            )
+        return sentences
+
+    def purpose(self, run: Run, k: int) -> list[str]:
+        """When an expert is asked, and what it says then."""
+        names, marks = self.entry_names(run.columns), run.frame.indicators
+        sentences = []
+        if self.model.n_experts > 1 and (when := strongest(self._gate_contrast()[k], names, marks)):
+            sentences.append(f"Asked where {when}.")
+        says = {title: table[k] for title, table in self.weights(run.frame.classes).items()}
+        title = max(says, key=lambda name: np.abs(says[name]).max())
+        if reasons := strongest(says[title], names, marks):
+            sentences.append(f"{title[0].upper()}{title[1:]} where {reasons}.")
+        right, n_led = self._accuracy(run, k)
+        if n_led:
+            sentences.append(f"Right on {100 * right:.0f} % of the {n_led} rows it led.")
+        return sentences
+
+    def component_columns(self, run: Run) -> list[Column]:
+        """How often each expert is right where it leads."""
+        found = [self._accuracy(run, k) for k in range(self.model.n_experts)]
+        return [
+            Column(
+                "right",
+                [right if n else None for right, n in found],
+                "percent",
+                "Share of right answers where it has most say",
+                [f"of {n} rows" if n else "" for _, n in found],
+            )
+        ]
+
+    def _accuracy(self, run: Run, k: int) -> tuple[float, int]:
+        """Share of right answers among the rows that the expert leads, and their number."""
+        sample = run.sample
+        led = np.argmax(sample.values["activations"], axis=1) == k
+        if sample.y is None or not led.any():
+            return np.nan, 0
+        right = np.argmax(sample.values["proba"], axis=1) == sample.y
+        return float(right[led].mean()), int(led.sum())
+
+    def rows_to_look_at(self, run: Run) -> RowTable:
+        """The most uncertain rows, and who leads them."""
+        table, values = super().rows_to_look_at(run), run.sample.values
+        total, epistemic = values["total"][table.order], values["epistemic"][table.order]
+        ignorance = (epistemic / np.maximum(total, 1e-12)).tolist()
+        leader = np.argmax(values["activations"], axis=1)[table.order] + 1
+        table.columns.append(Column("of it ignorance", ignorance, "percent"))
+        table.columns.append(Column("expert", leader.tolist()))
+        return table
+
+
+def _prior_in_words(prior: Any) -> str:
+    name = name_of(prior, PRIORS)
+    return name if name in PRIORS else "a prior object"
+
+
+def strongest(
+    values: np.ndarray, names: Sequence[str], marks: frozenset[str] = frozenset(), most: int = 3
+) -> str:
+    """``a is high, b is low`` from weights; the intercept says nothing about a row."""
+    known = [i for i, name in enumerate(names) if name != INTERCEPT]
+    order = sorted(known, key=lambda i: -abs(values[i]))
+    largest = abs(values[order[0]]) if order else 0.0
+    words = []
+    for i in order[:most]:
+        if abs(values[i]) <= CLEAR * largest:
+            break
+        high = values[i] > 0
+        if names[i] in marks:  # such as ``colour = red``
+            words.append(names[i] if high else f"not {names[i]}")
+        else:
+            words.append(f"{names[i]} is {'high' if high else 'low'}")
+    return ", ".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"  # noqa: PLR2004

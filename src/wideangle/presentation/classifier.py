@@ -1,0 +1,209 @@
+"""What every classifier says: probabilities, how good they are, and which rows are uncertain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from wideangle.presentation.family import (
+    MOST_ROWS,
+    Presentation,
+    standard_error,
+    with_error,
+)
+from wideangle.presentation.records import (
+    Card,
+    Chart,
+    Column,
+    RowTable,
+    Run,
+    Scored,
+    Section,
+)
+
+BINS = 10
+SMALLEST = 1e-12
+LARGE_GAP = 0.1
+
+
+class ClassifierPresentation(Presentation):
+    """A fitted classifier: ``predict_proba`` and ``classes_``."""
+
+    trust: ClassVar[Section] = Section(
+        "Can it be trusted?",
+        "Can the probabilities be trusted?",
+        (
+            Chart(
+                "calibration",
+                "What was predicted and what was seen.",
+                "On the dotted line chances are what they say; bars hold the truth nine times in "
+                "ten.",
+            ),
+            Chart(
+                "confidence",
+                "How sure it was.",
+                "Wrong answers should be rare where it was sure.",
+            ),
+        ),
+        table="Most uncertain rows",
+        hint="Uncertainty in nats.",
+    )
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """Probabilities of the classes, ``proba``, and their entropy, ``total``."""
+        proba = self.model.predict_proba(X)
+        return super().look(X) | {"proba": proba, "total": entropy(proba)}
+
+    def score(self, rows: Scored) -> dict[str, Any]:
+        """See :func:`score_classes`."""
+        assert rows.y is not None
+        return score_classes(self.model.predict_proba(rows.X), rows.y, rows.class_shares)
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The most probable class, the probability of each, and the entropy."""
+        proba = self.model.predict_proba(X)
+        return {
+            "prediction": np.array(classes)[np.argmax(proba, axis=1)],
+            **{probability_column(label): proba[:, i] for i, label in enumerate(classes)},
+            "uncertainty": entropy(proba),
+        }
+
+    def results(self, metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Accuracy, log-loss and calibration."""
+        m = metrics
+        if "accuracy" not in m:
+            return []
+        frequent = f"(most frequent class: {m['accuracy_of_guess']:.3f})"
+        shares = f"(class frequencies: {m['log_loss_of_guess']:.3f})"
+        return [
+            ("accuracy", f"{with_error(m, 'accuracy', '.3f')} {frequent}"),
+            ("log-loss", f"{with_error(m, 'log_loss', '.3f')} {shares}"),
+            ("calibration error", f"{m['calibration_error']:.3f}"),
+        ]
+
+    def verdict(self, run: Run) -> str:
+        """What is predicted from what, and how well."""
+        m = run.metrics
+        target = run.frame.target.name if run.frame.target else "the target"
+        first = f"“{target}” is predicted from {len(run.columns):,} columns."
+        return first + self.verdict_on_scores(m)
+
+    def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
+        """A sentence about held-out rows, where there are such."""
+        m = metrics
+        if "accuracy" not in m:
+            return ""
+        rows = f"{m['n_test']:,} row{'' if m['n_test'] == 1 else 's'}"
+        return (
+            f" On {rows} held out the prediction is right {100 * m['accuracy']:.1f} % of the time; "
+            f"the most frequent class alone would be right {100 * m['accuracy_of_guess']:.1f} %."
+        )
+
+    def cards(self, run: Run) -> list[Card]:
+        """Accuracy, log-loss and calibration."""
+        m = run.metrics
+        if "accuracy" not in m:
+            return []
+        error = m.get("accuracy_error")
+        return [
+            Card(
+                "Accuracy",
+                f"{100 * m['accuracy']:.1f} %",
+                "" if error is None else f"± {100 * error:.1f} %",
+            ),
+            Card("Log-loss", f"{m['log_loss']:.3f}", f"frequencies: {m['log_loss_of_guess']:.3f}"),
+            Card("Calibration gap", f"{m['calibration_error']:.3f}", "0 is perfect"),
+        ]
+
+    def cautions(self, run: Run) -> list[str]:
+        """About probabilities that say nothing, or too much."""
+        m, sentences = run.metrics, []
+        if "accuracy" in m and m["log_loss"] >= m["log_loss_of_guess"]:
+            sentences.append(
+                "Probabilities are no better than the frequencies of the classes: the columns say "
+                "little about the target, or the fit failed."
+            )
+        if m.get("calibration_error", 0.0) > LARGE_GAP:
+            sentences.append(
+                f"Probabilities miss the observed frequencies by {m['calibration_error']:.2f} on "
+                "average: take them as scores, not as chances."
+            )
+        return sentences
+
+    def rows_to_look_at(self, run: Run) -> RowTable:
+        """The most uncertain rows."""
+        sample, classes = run.sample, run.frame.classes
+        proba, total = sample.values["proba"], sample.values["total"]
+        order = np.argsort(-total, kind="stable")[:MOST_ROWS]
+        best = np.argmax(proba, axis=1)
+        truth = [] if sample.y is None else [str(classes[sample.y[i]]) for i in order]
+        columns = [
+            Column("true class", truth, "text"),
+            Column("predicted", [str(classes[best[i]]) for i in order], "text"),
+            Column("probability", [float(proba[i, best[i]]) for i in order], "percent"),
+            Column("uncertainty", [float(total[i]) for i in order]),
+        ]
+        return RowTable(order, columns[sample.y is None :])
+
+
+def probability_column(label: Any) -> str:
+    """Name of the column with the probability of a class."""
+    return f"p({label})"
+
+
+def entropy(proba: np.ndarray) -> np.ndarray:
+    """Entropy of each row, in nats."""
+    return -np.sum(np.where(proba > 0, proba * np.log(np.maximum(proba, 1e-300)), 0.0), axis=1)
+
+
+def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> dict[str, Any]:
+    """Scores of probabilities (n, C) of rows of class ``y``.
+
+    Parameters
+    ----------
+    proba, y
+        Predictions and truth, as indices of classes.
+    frequencies
+        Shares of the classes among the training rows, for the scores of a model that knows
+        nothing else.
+
+    Returns
+    -------
+    dict
+        ``accuracy`` and ``log_loss`` (nats), each with ``_error``, its standard error, and
+        ``_of_guess``, that of the frequencies; ``brier``; ``calibration_error``, the mean gap
+        between confidence and accuracy over ``calibration``, a list of bins with ``confidence``,
+        ``accuracy`` and ``n``.
+    """
+    right = np.argmax(proba, axis=1) == y
+    losses = -np.log(np.maximum(proba[np.arange(len(y)), y], SMALLEST))
+    guess = -np.log(np.maximum(frequencies[y], SMALLEST))
+    truth = np.eye(proba.shape[1])[y]
+    bins = calibration_bins(proba.max(axis=1), right)
+    gaps = [one["n"] * abs(one["accuracy"] - one["confidence"]) for one in bins]
+    return {
+        "accuracy": float(right.mean()),
+        "accuracy_error": standard_error(right),
+        "accuracy_of_guess": float(np.mean(y == np.argmax(frequencies))),
+        "log_loss": float(losses.mean()),
+        "log_loss_error": standard_error(losses),
+        "log_loss_of_guess": float(guess.mean()),
+        "brier": float(np.mean(np.sum((proba - truth) ** 2, axis=1))),
+        "calibration_error": float(sum(gaps) / len(y)),
+        "calibration": bins,
+    }
+
+
+def calibration_bins(confidence: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
+    """Mean confidence and accuracy of the predicted class in bins of equal width."""
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    return [
+        {
+            "confidence": float(confidence[place == b].mean()),
+            "accuracy": float(right[place == b].mean()),
+            "n": int(np.sum(place == b)),
+        }
+        for b in np.unique(place)
+    ]

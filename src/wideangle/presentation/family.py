@@ -1,0 +1,229 @@
+"""The protocol: what a family says about a fitted model.
+
+Only :meth:`Presentation.vectors`, :meth:`~Presentation.activations` and
+:meth:`~Presentation.facts` have to be written; everything else has a default that holds for any
+model of components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from wideangle.diagnostics import Summary, show_rhat
+from wideangle.presentation.records import (
+    Card,
+    Chart,
+    Column,
+    Option,
+    RowTable,
+    Run,
+    Sample,
+    Scored,
+    Section,
+)
+
+INTERCEPT = "(intercept)"
+CLEAR = 0.15
+"""Entries below this share of the largest are left out of sentences."""
+MOST_ROWS = 25
+"""Rows of a table to look at."""
+
+
+class Presentation:
+    """A fitted model in words and arrays.
+
+    The estimator names its class in the attribute ``presentation``, and has besides scikit-learn's
+    methods ``trace_`` (Draws of numbers that can be compared between chains), ``diagnostics_``
+    (their summary, None without chains), ``diversity_``, ``save`` and ``load``, and the parameters
+    ``checkpoint``, ``progress`` and ``random_state``.
+    """
+
+    title: ClassVar[str] = "a model"
+    """Name of the family."""
+    noun: ClassVar[str] = "component"
+    """What a component is called."""
+    help: ClassVar[str] = ""
+    """About ``wideangle train NAME``; the first line stands in the list of commands."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    """What the command line may set."""
+    scales_tables: ClassVar[bool] = False
+    """Whether numbers of a table get one unit before the fit, and ``--scale`` is offered."""
+    words: ClassVar[Mapping[str, str]] = {}
+    """Quantities of ``trace_`` in words, the most telling first."""
+    counted: ClassVar[str] = ""
+    """The quantity of ``trace_`` that counts the components of a draw."""
+    where: ClassVar[Section] = Section(
+        "Which rows",
+        "Which rows use which",
+        (Chart("activations", "How much each row uses each.", "Rows that are alike together."),),
+        "There is nothing to use.",
+    )
+    """Section of the report about rows and components."""
+    trust: ClassVar[Section] = Section("Rows", "Rows to look at")
+    """Section of the report about how far to trust the model."""
+
+    def __init__(self, model: Any) -> None:
+        check_is_fitted(model)
+        self.model = model
+
+    @classmethod
+    def settings_for(cls, *, table: bool) -> dict[str, Any]:
+        """Settings that the kind of file decides, where the user does not."""
+        return {}
+
+    # ---- components
+
+    def vectors(self) -> np.ndarray:
+        """Components as rows, (K, P)."""
+        raise NotImplementedError
+
+    def entry_names(self, names: Sequence[str] | None = None) -> list[str]:
+        """Names of the entries of a weight vector: those given, those of the fit, or numbers."""
+        if names is None:
+            names = getattr(self.model, "feature_names_in_", None)
+        n = self.model.n_features_in_
+        chosen = [f"column {i + 1}" for i in range(n)] if names is None else [str(c) for c in names]
+        if len(chosen) != n:
+            raise ValueError(f"names: the model has {n} columns, got {len(chosen)} names.")
+        return chosen
+
+    def weights(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """What a component does, in words, and the weights (K, p) with which it does so."""
+        return {"adds to a row": self.vectors()}
+
+    def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """The same for the report, with more that a component has."""
+        return self.weights(classes)
+
+    def training_shares(self) -> np.ndarray | None:
+        """Share of the training rows that use each component, if the fit knows it."""
+        return None
+
+    def shares(self, sample: Sample) -> np.ndarray:
+        """Share of the rows that use each component: of the training rows, or of the sample."""
+        known = self.training_shares()
+        return sample.values["activations"].mean(axis=0) if known is None else known
+
+    def activations(self, X: Any) -> np.ndarray:
+        """How much each row uses each component, from 0 to 1, (n, K)."""
+        raise NotImplementedError
+
+    def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
+        """Components (K, P) of at most ``n_draws`` draws."""
+        return [self.vectors()]
+
+    def prior_vectors(self, n_sets: int, seed: int) -> np.ndarray:
+        """Components drawn from the prior, (n_sets, K, P); by default their directions are uniform.
+
+        Lengths do not matter.
+        """
+        rng = np.random.default_rng(seed)
+        return rng.standard_normal((n_sets, *self.vectors().shape))
+
+    # ---- the fit
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the fit was stopped before its end."""
+        return False
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what a user wants to know first."""
+        raise NotImplementedError
+
+    def warnings(self) -> list[str]:
+        """Sentences of the fit about chains that have not converged."""
+        summary = self.model.diagnostics_
+        return [] if summary is None else self.model.trace_.warnings(summary)
+
+    # ---- rows
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """What the model says of some rows: the values of a :class:`Sample`."""
+        return {"activations": self.activations(X)}
+
+    def score(self, rows: Scored) -> dict[str, Any]:
+        """Metrics of rows that the model was not fitted to."""
+        return {}
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Columns of a table of predictions."""
+        used = self.activations(X)
+        return {f"{self.noun}_{k + 1}": used[:, k] for k in range(used.shape[1])}
+
+    # ---- words
+
+    def results(self, metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The metrics that matter, for a terminal."""
+        return []
+
+    def verdict(self, run: Run) -> str:
+        """The run in two sentences."""
+        return f"{_count(len(self.vectors()), self.noun)} of {_count(len(run.columns), 'column')}."
+
+    def cards(self, run: Run) -> list[Card]:
+        """The numbers of the first line of the report."""
+        return [Card(f"{self.noun.capitalize()}s", str(len(self.vectors())), "")]
+
+    def cautions(self, run: Run) -> list[str]:
+        """What should keep a reader from trusting the model too much, beside chains and angles."""
+        return []
+
+    def purpose(self, run: Run, k: int) -> list[str]:
+        """Sentences about what component ``k`` is for."""
+        vector = self.vectors()[k]
+        names = self.entry_names(run.columns)
+        sides = (("Raises", vector), ("Lowers", -vector))
+        return [f"{verb} {words}." for verb, side in sides if (words := listed(side, names))]
+
+    def component_columns(self, run: Run) -> list[Column]:
+        """More about each component, for the table of the report."""
+        return []
+
+    def rows_to_look_at(self, run: Run) -> RowTable | None:
+        """Rows of the sample that deserve a look."""
+        return None
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
+def listed(values: np.ndarray, names: Sequence[str], most: int = 4) -> str:
+    """Columns with clearly positive values, strongest first."""
+    order = np.argsort(-values, kind="stable").tolist()
+    clear = [i for i in order if values[i] > CLEAR * max(np.abs(values).max(), 1e-300)]
+    more = f" and {len(clear) - most} more" if len(clear) > most else ""
+    return ", ".join(names[i] for i in clear[:most]) + more
+
+
+def numbered(word: str, found: Sequence[int], most: int = 8) -> str:
+    """``experts 1, 4``."""
+    words = ", ".join(map(str, found[:most])) + (" and others" if len(found) > most else "")
+    return f"{word}{'s' if len(found) > 1 else ''} {words}"
+
+
+def with_error(metrics: Mapping[str, Any], key: str, form: str) -> str:
+    """A metric and its standard error."""
+    error = metrics[f"{key}_error"]
+    return f"{metrics[key]:{form}}" + ("" if error is None else f" ± {error:{form}}")
+
+
+def facts_of_chains(table: Summary) -> list[tuple[str, str]]:
+    """How well the chains mixed; both are undefined for very few draws, or draws that are equal."""
+    rhat, ess = (table[name][np.isfinite(table[name])] for name in ("rhat", "ess_bulk"))
+    unknown = "unknown: too few draws, or all alike"
+    return [
+        ("worst R-hat", show_rhat(rhat.max()) if rhat.size else unknown),
+        ("smallest bulk ESS", f"{ess.min():.0f}" if ess.size else unknown),
+    ]
+
+
+def standard_error(values: np.ndarray) -> float | None:
+    """Standard error of a mean over rows; None for fewer than two."""
+    n = len(values)
+    return float(np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else None

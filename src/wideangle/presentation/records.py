@@ -1,0 +1,182 @@
+"""Small records that families and those who show them exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from wideangle.frames.encoding import Encoding
+from wideangle.posterior import evenly
+
+if TYPE_CHECKING:
+    from wideangle.presentation.family import Presentation
+
+MODEL, LENGTH = "The model", "How long to run"
+"""Headings of options in the help of a command."""
+MOST_ROWS = 2000
+MOST_ENTRIES = 2_000_000
+"""Entries of the rows of a sample: reconstructions are dense, and wide rows are many numbers."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows, held out where there are such, in the order of the file.
+
+    Attributes
+    ----------
+    X
+        Encoded rows (n, p), dense (NaN is missing) or CSR.
+    rows
+        Their numbers in the file: the first row below the header is 1.
+    y
+        Class of each as an index into ``run.frame.classes``; None without a target.
+    values
+        What the model says of each row, arrays of length n by name. Every family gives
+        ``activations`` (n, K), how much a row uses each component, from 0 to 1. Charts of the
+        report know ``proba`` (n, C) and ``log_density`` (n,) where they are given.
+    """
+
+    X: Any
+    rows: np.ndarray
+    y: np.ndarray | None = None
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def sampled_rows(n_rows: int, n_columns: int) -> np.ndarray:
+    """Which rows make a sample, evenly spread."""
+    return evenly(n_rows, min(MOST_ROWS, max(50, MOST_ENTRIES // n_columns)))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A fitted model with all that is needed to predict, report and repeat.
+
+    Attributes
+    ----------
+    kind
+        Name of the family in :data:`wideangle.registry.FAMILIES`.
+    model
+        The fitted estimator.
+    frame
+        From the columns of the user's file to those of the model; ``frame.classes`` are the
+        labels in the order of predicted probabilities.
+    settings
+        ``command`` (list of words), ``options`` (setting to value), ``seed``, ``source`` (the
+        file), ``n_rows``, ``versions`` (package to version), ``began`` (ISO time, UTC).
+    metrics
+        The scores of the family on held-out rows; in every run ``n_train``, ``n_test``,
+        ``sample_held_out``, ``warnings`` and ``notes`` (plain sentences), ``facts``, ``seconds``
+        (stage to time), ``rhat`` and ``ess`` (worst, or None).
+    sample
+        Rows for the report.
+    """
+
+    kind: str
+    model: Any
+    frame: Encoding
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+    sample: Sample
+    log: str = ""
+    path: Path | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the encoded columns; they come from the user's data and are not trusted."""
+        return self.frame.columns
+
+    @property
+    def presentation(self) -> Presentation:
+        """How the family presents the model."""
+        return self.model.presentation(self.model)
+
+
+class Scored(NamedTuple):
+    """Rows to score a model on, and what a model that knows nothing would predict."""
+
+    X: Any
+    y: np.ndarray | None
+    """Indices of classes."""
+    mean_row: np.ndarray
+    """Mean of the training rows."""
+    class_shares: np.ndarray
+    """Shares of the classes among the training rows; empty without a target."""
+    seed: int
+
+
+class Option(NamedTuple):
+    """A setting of the estimator that ``wideangle train`` offers."""
+
+    flag: str
+    """Such as ``--experts``, or ``--centre/--no-centre`` for a switch."""
+    setting: str
+    """Parameter of the estimator; ``inference__n_draws`` for one of the object behind it."""
+    type: type
+    help: str
+    default: str = ""
+    """What holds without the option, in words."""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    value: Any = None
+    """What a flag without an opposite sets; True if None."""
+    panel: str = MODEL
+
+
+class Card(NamedTuple):
+    """One number with what to compare it to."""
+
+    title: str
+    value: str
+    note: str
+
+
+class Column(NamedTuple):
+    """A column of a table of the report; None is an unknown value."""
+
+    title: str
+    values: Sequence[Any]
+    form: str = "number"
+    """``"number"``, ``"percent"`` or ``"text"``."""
+    hint: str = ""
+    notes: Sequence[str] = ()
+    """Small print below each value."""
+
+
+class RowTable(NamedTuple):
+    """Rows of the sample that deserve a look."""
+
+    order: np.ndarray
+    """Indices into the sample, the most striking first."""
+    columns: list[Column]
+    """One value for each of them."""
+
+
+class Chart(NamedTuple):
+    """A chart of the report: its name in :data:`wideangle.report.charts.CHARTS`, and its words."""
+
+    name: str
+    title: str
+    caption: str
+
+
+class Section(NamedTuple):
+    """A section of the report."""
+
+    link: str
+    """In the list of sections."""
+    title: str
+    charts: tuple[Chart, ...] = ()
+    empty: str = ""
+    """Said where none of the charts applies."""
+    table: str = ""
+    """Heading above a table of rows."""
+    hint: str = ""
+    """What the table shows."""

@@ -1,0 +1,21 @@
+"""Which families of models there are: one line each.
+
+The name is that of the command, ``wideangle train NAME``, and is written into the folder of a run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+FAMILIES = {
+    "moe": "wideangle.mixture_of_experts.estimator:MixtureOfExpertsClassifier",
+    "features": "wideangle.latent_features.estimator:LatentFeatureModel",
+}
+"""Module and class of the estimator of each family; imported when it is asked for."""
+
+
+def estimator_of(name: str) -> Any:
+    """The estimator class of a family; its ``presentation`` says all that others need to know."""
+    module, _, attribute = FAMILIES[name].partition(":")
+    return getattr(import_module(module), attribute)
