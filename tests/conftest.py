@@ -15,6 +15,13 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "test-programs")
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Programs that run for milliseconds need no optimising; these three make compiling on a CPU several
+# times as fast. `make slow` sets XLA_FLAGS to nothing: its programs run for long.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
 
 import jax
 import pytest
