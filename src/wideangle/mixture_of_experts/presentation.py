@@ -88,6 +88,11 @@ class ExpertPresentation(ClassifierPresentation):
         "noise."
     )
 
+    @classmethod
+    def resumes(cls, model: Any) -> bool:
+        """A maximisation is over soon, and has no checkpoint."""
+        return name_of(model.inference, INFERENCES) != "map"
+
     # ---- components
 
     def vectors(self) -> np.ndarray:

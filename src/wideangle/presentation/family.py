@@ -75,6 +75,11 @@ class Presentation:
         """Settings that the kind of file decides, where the user does not."""
         return {}
 
+    @classmethod
+    def resumes(cls, model: Any) -> bool:
+        """Whether a fit with these settings can save itself to a checkpoint, and go on from it."""
+        return True
+
     # ---- components
 
     def vectors(self) -> np.ndarray:

@@ -147,8 +147,10 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
 
 def make_model(job: Job) -> Any:
     """The estimator, not fitted."""
-    model = estimator_of(job.kind)(checkpoint=job.checkpoint, random_state=job.seed)
-    return model.set_params(**job.options)
+    model = estimator_of(job.kind)(random_state=job.seed).set_params(**job.options)
+    if job.checkpoint is not None and model.presentation.resumes(model):
+        model.set_params(checkpoint=job.checkpoint)
+    return model
 
 
 def prepare(table: Table, job: Job, model: Any) -> Rows:
