@@ -2,13 +2,19 @@
 
 import re
 import shlex
-from enum import Enum
 
 import pytest
 import typer
 
 from pages import FENCE, PAGES, ROOT, blocks
 from wideangle.cli import app
+from wideangle.registry import FAMILIES, estimator_of
+
+OFFERED = [option for name in FAMILIES for option in estimator_of(name).presentation.options]
+CHOICES = {
+    flag: {choice for option in OFFERED if option.flag == flag for choice in option.choices}
+    for flag in (option.flag for option in OFFERED)
+}
 
 
 def commands(text):
@@ -41,10 +47,12 @@ def fault_of_make(words):
 
 def fault_of_ours(words):
     command = typer.main.get_command(app)
-    while words and hasattr(command, "commands") and not words[0].startswith("-"):
-        if words[0] not in command.commands:
+    context = typer.Context(command)
+    while words and hasattr(command, "get_command") and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        if found is None:
             return f"no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        command, words = found, words[1:]
     given = [p for p in command.params if p.param_type_name == "option"]
     options = {name: p for p in given for name in (*p.opts, *p.secondary_opts)}
     takes_arguments = len(given) < len(command.params)
@@ -53,10 +61,10 @@ def fault_of_ours(words):
         if word.startswith("-") and word not in (*options, "--help", "-h"):
             return f"no option {word}"
         if word in options and not options[word].is_flag:
-            value, default = next(words, None), options[word].default
+            value, choices = next(words, None), CHOICES.get(word)
             if value is None:
                 return f"{word} has no value"
-            if isinstance(default, Enum) and value not in [one.value for one in type(default)]:
+            if choices and value not in choices:
                 return f"{word} is never {value}"
         elif not word.startswith("-") and not takes_arguments:
             return f"{word} is too much"

@@ -1,17 +1,15 @@
 """The ``wideangle`` command: one file for each command; parse, call, print."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
 from wideangle import __version__
-from wideangle.cli.bench import bench
 from wideangle.cli.datasets import app as datasets
 from wideangle.cli.demo import demo
+from wideangle.cli.lab import LabGroup
 from wideangle.cli.predict import predict
 from wideangle.cli.report import report
-from wideangle.cli.reproduce import reproduce
 from wideangle.cli.train import train
 
 EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
@@ -20,8 +18,10 @@ EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
 ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
 
 
-class _InOrder(TyperGroup):
+class _InOrder(LabGroup):
     """Commands in the order a newcomer needs them."""
+
+    lab_commands: ClassVar[tuple[str, ...]] = ("reproduce", "bench")
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
@@ -60,7 +60,7 @@ def _options(
     pass
 
 
-for command in (demo, predict, report, reproduce, bench):
+for command in (demo, predict, report):
     app.command()(command)
 for group in (train, datasets):
     app.add_typer(group)
