@@ -50,7 +50,7 @@ def features(name: str) -> dict[str, Any]:
     hyper = first_guess(start, values, design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
     chain = begin_chain(key, start.features, start.assignments, hyper, design)
-    there = rows.on_device()
+    on_device = rows.on_device()
     marks: list[tuple[int, float]] = []
 
     def note(chain: Chain) -> bool:
@@ -60,15 +60,15 @@ def features(name: str) -> dict[str, Any]:
 
     began = time.perf_counter()
     plan = Plan(n_warmup=60, n_draws=1, thin=100)
-    run_chain_on_device(chain, there, design, plan, after=note)
+    run_chain_on_device(chain, on_device, design, plan, after=note)
     total = time.perf_counter() - began
     pairs = itertools.pairwise(marks)
     per_sweep = [(t1 - t0) / (n1 - n0) for (n0, t0), (n1, t1) in pairs if n1 > n0]
     vectors = chain.features.components.vectors
     used = jnp.asarray(chain.features.assignments, vectors.dtype)
     with jax.default_matmul_precision("highest"):
-        products = timed(jax.jit(lambda: there.products(vectors)))
-        cross = timed(jax.jit(lambda: there.cross(used)))
+        products = timed(jax.jit(lambda: on_device.products(vectors)))
+        cross = timed(jax.jit(lambda: on_device.cross(used)))
     return {
         "data": name,
         "shape": [rows.n_rows, rows.dim],
@@ -99,17 +99,17 @@ def sweep_of_many() -> dict[str, Any]:
     hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
     chain = begin_chain(key, vectors, used, hyper, design)
-    there, steps = rows.on_device(), steps_of(chain.tuning, False)
+    on_device, steps = rows.on_device(), steps_of(chain.tuning, False)
 
     @jax.jit
     def sweep(key: Any, features: Any, rows: Any) -> Any:
         return sweep_on_device(key, features, rows, design, steps, fixed_length=True)
 
     with jax.default_matmul_precision("highest"):
-        seconds = timed(lambda: sweep(key, chain.features, there), 30)
-        products = timed(jax.jit(lambda: there.products(chain.features.components.vectors)))
+        seconds = timed(lambda: sweep(key, chain.features, on_device), 30)
+        products = timed(jax.jit(lambda: on_device.products(chain.features.components.vectors)))
         cross = timed(
-            jax.jit(lambda: there.cross(jnp.asarray(chain.features.assignments, jnp.float32)))
+            jax.jit(lambda: on_device.cross(jnp.asarray(chain.features.assignments, jnp.float32)))
         )
     return {
         "n_features": N_FEATURES,

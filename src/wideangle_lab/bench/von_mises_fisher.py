@@ -1,4 +1,4 @@
-"""The von Mises-Fisher law against SciPy's."""
+"""The von Mises-Fisher distribution against SciPy's."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def simulate(key: Key, case: Case) -> tuple[Point, Array]:
 
 
 def _draw_free_length(key: Key, prior: ComponentPrior, x: Array) -> Array:
-    """The length that carries a direction in free coordinates means nothing; it has a chi law."""
+    """The length that carries a direction in free coordinates means nothing; its distribution is chi."""
     if not isinstance(prior, PolarComponents):
         return x
     gauss = jax.random.normal(key, (N_EXPERTS, prior.dim))
@@ -151,7 +151,7 @@ def quantities(weights: Weights, problem: Problem) -> dict[str, Scalar]:
     }
     for name, vectors in zip(("gate", "experts"), flat, strict=True):
         lengths = jnp.linalg.norm(vectors, axis=-1)
-        # A length of a variational law may underflow to 0: it has no direction.
+        # A length of a variational draw may underflow to 0: it has no direction.
         units = vectors / jnp.where(lengths > 0, lengths, 1.0)[:, None]
         cosines = (units @ units.T)[jnp.triu_indices(N_EXPERTS, 1)]
         found[f"mean length, {name}"] = jnp.mean(lengths)
@@ -180,9 +180,9 @@ def calibrate(
     start = jax.jit(jax.vmap(partial(point_of, case.priors)))(here)
     second = stage(keys[3], start, n_warmup=effort.n_warmup // 2, n_draws=N_DRAWS, thin=effort.thin)
 
-    def of_truth(x: Point, own: Array) -> dict[str, Scalar]:
+    def of_truth(x: Point, observed: Array) -> dict[str, Scalar]:
         weights = weights_of(case.priors, x, case.expert)
-        return quantities(weights, problem_of(case, own))
+        return quantities(weights, problem_of(case, observed))
 
     truth = jax.jit(jax.vmap(of_truth))(points, targets)
     draws = second.draws.values["quantities"]
@@ -192,9 +192,9 @@ def calibrate(
 def _stage(
     case: Case, method: Sampler, targets: Array, key: Key, start: Point, **options: Any
 ) -> Any:
-    def enter(x: Point, own: Array) -> Trial:
+    def enter(x: Point, observed: Array) -> Trial:
         typical = jax.tree.map(lambda leaf: leaf[None], x)
-        return Trial(method.enter(x, typical, problem_of(case, own)), own)
+        return Trial(method.enter(x, typical, problem_of(case, observed)), observed)
 
     def recipe(steps: dict[str, Scalar]) -> Callable[..., Any]:
         def update(key: Key, trial: Trial) -> tuple[Trial, Any]:
@@ -229,12 +229,12 @@ def restart(
     n_sweeps: int = 4,
     samplers: dict[str, Sampler] = SAMPLERS,
 ) -> Restarted:
-    """Exact restarts: draws of the joint law in, sweeps and fresh targets, the same law out."""
+    """Exact restarts: exact draws in, sweeps and fresh targets, the same distribution out."""
     method = samplers[case.sampler]
     priors, expert = case.priors, case.expert
-    elsewhere = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
+    reference = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
     some = problem_of(case, jnp.arange(N_ROWS, dtype=jnp.int32) % 2)
-    typical = jax.tree.map(lambda leaf: leaf[None], elsewhere)
+    typical = jax.tree.map(lambda leaf: leaf[None], reference)
     whitening = fisher_whitening(priors, typical, expert, some.batch)
     steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}
 
@@ -256,7 +256,7 @@ def restart(
         if case.sampler == "hmc":
             state = Whitened(whitening.solve(x), whitening)
         else:
-            state = method.enter(x, elsewhere, problem)  # these need no typical points
+            state = method.enter(x, reference, problem)  # these need no typical points
         before = quantities(weights_of(priors, x, expert), problem)
         keys = jax.random.split(key_sweeps, n_sweeps)
         (state, targets), accepted = jax.lax.scan(sweep, (state, targets), keys)

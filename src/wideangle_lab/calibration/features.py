@@ -38,12 +38,12 @@ FIXED_BY_ROWS = ("energy",)
 
 
 def pitman_yor(rng: np.random.Generator) -> Values:
-    """A power law."""
+    """A power-law process."""
     return {**FIXED, "discount": 0.2, "strength": 1.5, "alpha": 1.0}
 
 
 def unknown(rng: np.random.Generator) -> Values:
-    """Numbers above the features from the laws of a sampler that learns them."""
+    """Numbers above the features from the distributions of a sampler that learns them."""
     cosine = jnp.asarray(rng.uniform(0.01, 0.98))
     return {
         **FIXED,

@@ -42,16 +42,16 @@ seed, in float32, as users have it.
 Two tests can fail a sampler; neither needs another sampler to compare with.
 
 - **Ranks** (simulation-based calibration). Unknowns from the prior, data from the model, then draws
-  of a chain that starts elsewhere, warmed up, tuned and thinned: if they are from the posterior,
+  of a chain with a start of its own, warmed up, tuned and thinned: if they are from the posterior,
   the rank of the truth among them is uniform. Each case has 12 to 25 quantities that do not depend
   on how components are numbered; each is tested by chi-square and by the largest excursion of the
   distribution function. The table has the smallest p-value times the number of tests, and the
   largest correlation of neighbouring draws. A case fails below {rare:g}.
-- **Restarts** (Geweke's test with exact restarts). Unknowns and data from their joint law, then
-  sweeps of the sampler in turn with fresh data: the law must not change. The table has the largest
+- **Restarts** (Geweke's test with exact restarts). Unknowns and data from their joint distribution,
+  then sweeps of the sampler in turn with fresh data: it must not change. The table has the largest
   change of a mean in standard errors. A case fails above {limit:g}.
 
-The pictures show, for each case, the distribution function of the ranks less the uniform one, one
+The pictures show, for each case, the distribution function of the ranks minus the uniform one, one
 line for each quantity, with the band that holds 95 % of uniform ranks all the way, and below it the
 ranks of the quantity that did worst, with the range of a bar in 99 % of uniform sets. Of many cases
 a few must leave such bands by chance.
@@ -71,12 +71,12 @@ def render(records: Sequence[Record], faults: Record | None) -> str:
     """The whole page."""
     parts = [HEAD.format(rare=RARE, limit=LIMIT), _summary(records, faults)]
     for area, title in TITLES.items():
-        own = [record for record in records if cases.area_of(record["name"]) == area]
-        if own:
-            table = _fits(own) if area == "variational" else _samplers(own)
+        part = [record for record in records if cases.area_of(record["name"]) == area]
+        if part:
+            table = _fits(part) if area == "variational" else _samplers(part)
             picture = f"![Ranks: {title.lower()}]({IMAGES}/{area}.png)"
-            about = ABOUT[area].format(overflow=_overflow(own))
-            parts += [f"\n## {title}\n", about, "", *table, "", picture, "", _where(own)]
+            about = ABOUT[area].format(overflow=_overflow(part))
+            parts += [f"\n## {title}\n", about, "", *table, "", picture, "", _where(part)]
     if faults is not None:
         parts += [FAULTS, *map(_fault, faults["rows"]), "", _machine(faults)]
     return "\n".join(parts) + "\n"
@@ -195,7 +195,7 @@ def write(folder: Path, docs: Path) -> None:
     path = folder / "faults.json"
     faults = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     for area in TITLES:
-        own = [record for record in records if cases.area_of(record["name"]) == area]
-        if own:
-            pictures.draw(own, docs / IMAGES / f"{area}.png")
+        part = [record for record in records if cases.area_of(record["name"]) == area]
+        if part:
+            pictures.draw(part, docs / IMAGES / f"{area}.png")
     (docs / "trust.md").write_text(render(records, faults), encoding="utf-8")

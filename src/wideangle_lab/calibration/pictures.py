@@ -42,7 +42,7 @@ def title_of(record: dict[str, Any]) -> str:
 
 
 def _excursions(ax: Any, record: dict[str, Any]) -> None:
-    """Empirical distribution function of the ranks less the uniform one, every quantity."""
+    """Empirical distribution function of the ranks minus the uniform one, every quantity."""
     ranks = record["ranks"]
     size = ranks["n_draws"] + 1
     places = np.arange(size + 1) / size

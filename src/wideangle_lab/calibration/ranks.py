@@ -85,7 +85,7 @@ def ecdf_p_value(every: np.ndarray) -> float:
 
 
 def band(total: int, size: int, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Simultaneous band for the share of ranks below each place, less the expected share."""
+    """Simultaneous band for the share of ranks below each place, minus the expected share."""
     lower, upper = _tails(total, size)
     allowed = np.quantile(_reference(total, size), 1.0 - level)
     expected = np.arange(1, size + 1) / size

@@ -71,9 +71,9 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
     evidence, error = log_evidence(keys[1], model, np.asarray(targets))
     fit = _coordinate if case.guide == "coordinate" else _collapsed
     draws, bounds = [], []
-    for key, own in zip(jax.random.split(keys[2], n_sets), np.asarray(targets), strict=True):
-        weights, bound = fit(key, case, own)
-        draws.append(_quantities(weights, jnp.asarray(own), model))
+    for key, observed in zip(jax.random.split(keys[2], n_sets), np.asarray(targets), strict=True):
+        weights, bound = fit(key, case, observed)
+        draws.append(_quantities(weights, jnp.asarray(observed), model))
         bounds.append(bound)
     truth = jax.jit(jax.vmap(lambda x: weights_of(model.priors, x, model.expert)))(points)
     found = jax.jit(jax.vmap(lambda w, y: experts.quantities(w, experts.problem_of(model, y))))(
@@ -149,7 +149,7 @@ def _collapsed(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tupl
 
 
 def _coordinate(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tuple[float, float]]:
-    """The paper's coordinate ascent: one start, its own bound, which has no noise."""
+    """The paper's coordinate ascent: one start, its observed bound, which has no noise."""
     key_fit, key_draw = jax.random.split(key)
     rows = experts.make_rows()
     batch = Batch(rows, jnp.asarray(targets), jnp.ones(len(rows), rows.dtype))

@@ -80,8 +80,9 @@ def fetch(
     if recipe is None or not (recipe.originals or given):
         raise ValueError(f"{name} cannot be downloaded: {entry.how_to_get}.")
     # A folder that is named is asked for the file, not another one that may have it.
-    own = Path(folder) / entry.file if folder else None
-    state, path = file_state(entry, own) if own is None or own.is_file() else ("missing", None)
+    wanted = Path(folder) / entry.file if folder else None
+    absent = wanted is not None and not wanted.is_file()
+    state, path = ("missing", None) if absent else file_state(entry, wanted)
     if state in ("present", "converted") and path and not force:
         note(f"{name}: {path} is here already ({state})")
         return path
@@ -152,13 +153,16 @@ def _bring(
     progress: Progress | None,
 ) -> None:
     """One original, from the first of its places that gives it."""
-    target, seen = room / original.file, record.setdefault("originals", {})
-    known = {place.sha256 or seen.get(place.address, {}).get("sha256") for place in original.places}
+    target, known_places = room / original.file, record.setdefault("originals", {})
+    known = {
+        place.sha256 or known_places.get(place.address, {}).get("sha256")
+        for place in original.places
+    }
     if target.is_file() and sha256_of(target) in known:
         return
     problems: list[str] = []
     for place in original.places:
-        before = seen.get(place.address, {})
+        before = known_places.get(place.address, {})
         remembered = "" if accept_new else before.get("sha256", "")
         try:
             found = download(
@@ -183,7 +187,7 @@ def _bring(
                 f"{original.file}: no checksum is published, so this first download is trusted and "
                 f"remembered: sha256 {found}"
             )
-        seen[place.address] = {
+        known_places[place.address] = {
             "file": original.file,
             "sha256": found,
             "bytes": target.stat().st_size,

@@ -191,9 +191,9 @@ def read_grey(file: Path) -> np.ndarray:
 def _draw_train(generator: np.random.Generator, labels: np.ndarray, fraction: float) -> np.ndarray:
     train = np.zeros(len(labels), bool)
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        n_train = max(round(fraction * len(own)), 1)
-        train[generator.choice(own, n_train, replace=False)] = True
+        members = np.flatnonzero(labels == label)
+        n_train = max(round(fraction * len(members)), 1)
+        train[generator.choice(members, n_train, replace=False)] = True
     return train
 
 
@@ -235,7 +235,7 @@ def _sample(file: Path, grid: Grid, share: int, seed: int) -> np.ndarray:
 
 def _count(file: Path, grid: Grid, vocabulary: np.ndarray) -> np.ndarray:
     found = dense_sift(read_grey(file), grid)
-    # The nearest centre: |d - w|^2 less |d|^2, which is the same for all words.
+    # The nearest centre: |d - w|^2 minus |d|^2, which is the same for all words.
     distance = (vocabulary**2).sum(axis=1) - 2.0 * found @ vocabulary.T
     # 16 bits hold the descriptors of any image of this size, and thousands of rows stay small.
     return np.bincount(distance.argmin(axis=1), minlength=len(vocabulary)).astype(np.uint16)

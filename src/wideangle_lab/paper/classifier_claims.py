@@ -89,7 +89,7 @@ def classifier_claims(records: Sequence[Record]) -> list[Claim]:
             "Rare categories gain most",
             "Table 3",
             tuple(_rare(cells)),
-            f"Gain of BMEM-MABN-I over BMEM-G in accuracy on {', '.join(RARE)}, less that on "
+            f"Gain of BMEM-MABN-I over BMEM-G in accuracy on {', '.join(RARE)}, minus that on "
             f"{', '.join(FREQUENT)}; the interval is over the four samples of RCV1.",
         ),
         Claim(
@@ -102,7 +102,7 @@ def classifier_claims(records: Sequence[Record]) -> list[Claim]:
             "Variational inference is faster than sampling, also than sampling with a DPP",
             "Table 5",
             tuple(_faster(cells)),
-            "Ratio of seconds of one fit, less one. Which device each ran on is in Table 5; most "
+            "Ratio of seconds of one fit, minus one. Which device each ran on is in Table 5; most "
             "fits shared it with others, so small ratios say little.",
         ),
     ]
@@ -144,15 +144,15 @@ def _over_k(
                 if (at, method) == (name, first) and (name, second, k) in cells
             )  # fmt: skip
             matched = [pairs(cells[name, first, k], cells[name, second, k]) for k in sizes]
-            told = f"{name}: {first} less {second}"
-            told += f", K = {', '.join(map(str, sizes))}" if sizes else ""
+            label = f"{name}: {first} minus {second}"
+            label += f", K = {', '.join(map(str, sizes))}" if sizes else ""
             if in_nats:
                 effect = gain_of_rows(matched, Record.losses)
-                yield Comparison(told, effect, "+.4f", " nats")
+                yield Comparison(label, effect, "+.4f", " nats")
             else:
                 effect = gain_of_rows(matched, Record.errors, POINTS)
                 beside = _printed(name, first, second, sizes)
-                yield Comparison(told, effect, unit=" points", printed=beside)
+                yield Comparison(label, effect, unit=" points", printed=beside)
 
 
 def _printed(data: str, first: str, second: str, sizes: Sequence[int]) -> float | None:
@@ -176,10 +176,12 @@ def _few(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
             row = printed.ACCURACY[name]
             known = first in row and second in (*row, *PRINTED_AS)
             beside = row[first][0] - row[PRINTED_AS.get(second, second)][3] if known else None
-            told = f"{name}: {first}, K = 5, less {second}, K = {many or 30}"
+            label = f"{name}: {first}, K = 5, minus {second}, K = {many or 30}"
             # What the paper prints is no measure here: doing as well is enough.
-            one = Comparison(told, effect, unit=" points", margin=NO_WORSE, control=first == second)
-            yield one if beside is None else one._replace(what=f"{told} (paper {beside:+.1f})")
+            one = Comparison(
+                label, effect, unit=" points", margin=NO_WORSE, control=first == second
+            )
+            yield one if beside is None else one._replace(what=f"{label} (paper {beside:+.1f})")
 
 
 def _rare(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
@@ -197,8 +199,8 @@ def _rare(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
                 continue
             effect = gain_of_fits(pairs(*both), gap)
             number = beside if other == "BMEM-G" else None
-            told = f"rcv1_subsets: BMEM-MABN-I less {other}, K = {k}"
-            yield Comparison(told, effect, "+.1f", " points", number)
+            label = f"rcv1_subsets: BMEM-MABN-I minus {other}, K = {k}"
+            yield Comparison(label, effect, "+.1f", " points", number)
 
 
 def _against(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
@@ -210,8 +212,8 @@ def _against(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
             effect = gain_of_rows([pairs(ours, theirs)], Record.errors, POINTS)
             known = printed.AGAINST.get(method)
             beside = printed.AGAINST["BMEM-MABN-I"][place] - known[place] if known else None
-            told = f"{name}: K = {k or 30} less {BASELINE_NAMES.get(method, method)}"
-            yield Comparison(told, effect, unit=" points", printed=beside)
+            label = f"{name}: K = {k or 30} minus {BASELINE_NAMES.get(method, method)}"
+            yield Comparison(label, effect, unit=" points", printed=beside)
 
 
 def _faster(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
@@ -226,5 +228,5 @@ def _faster(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
                     )
                     effect = Effect(float(long / short - 1), np.nan, np.nan, 1)
                 beside = printed.HOURS[slow][place] / printed.HOURS[fast][place] - 1
-                told = f"{name}: {slow} over {fast}, K = {k or 30}"
-                yield Comparison(told, effect, "+.1f", " times", beside, exact=True)
+                label = f"{name}: {slow} over {fast}, K = {k or 30}"
+                yield Comparison(label, effect, "+.1f", " times", beside, exact=True)

@@ -34,7 +34,6 @@ TITLES = {
     "log_loss": "log-loss, nats",
     "calibration_error": f"expected calibration error, {BINS} bins",
 }
-PAPER_ROWS = tuple(printed.ACCURACY["adult9"])
 
 
 def accuracy_grid(records: Sequence[Record], data: str) -> Grid:

@@ -38,7 +38,7 @@ SMALL = """
 Training rows drawn at random from the training part, the same rows for every prior, all of the test
 part; sampling with the settings of each column, none of them chosen. The table has the log-loss of
 `vmf` (learned lengths, independent directions) and what the others save (+) or lose (-), with 95 %
-intervals of Student's law over seeds. R-hat is that of predictions, the worst of all chains of the
+intervals of Student's t over seeds. R-hat is that of predictions, the worst of all chains of the
 line."""
 
 FEATURE_HEAD = f"""# Latent features on real data: details
@@ -47,7 +47,7 @@ Behind the tables and claims of [the reproduction](reproduction.md); written wit
 records in `results/cells`. As in the paper, 70 % of the rows are learned from, columns are centred,
 alpha is 2, and the noise has half the standard deviation of the entries. IBP-LFM and PYP-LFM have
 Gaussian features. IMA-LFM has the paper's kappa of 1. `polar` is IMA-LFM with kappa 0, so that it
-differs from IMA-LFM by the angles alone and from IBP-LFM by the law of the lengths alone. The
+differs from IMA-LFM by the angles alone and from IBP-LFM by the distribution of lengths alone. The
 IMA-cosine rows have a kappa that grows with the dimension, so that the expected cosine against the
 features before is minus that number.
 

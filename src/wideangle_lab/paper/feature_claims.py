@@ -36,7 +36,7 @@ def feature_claims(records: Sequence[Record]) -> list[Claim]:
             tuple(_likelihood(found)),
             "Nats per row with the assignments summed out. The printed likelihood is of unknown "
             "units, so only its sign is compared. IMA-LFM differs from IBP-LFM by angles and by "
-            "the law of lengths: which of them it is, is told below.",
+            "the distribution of lengths: the claims below say which of them it is.",
         ),
         Claim(
             "IMA-LFM gives better clusters",
@@ -67,7 +67,7 @@ def feature_claims(records: Sequence[Record]) -> list[Claim]:
             "The words of features are less redundant",
             "Table 13",
             tuple(_words(found)),
-            "Share of words that two features have in common, less that of the other row.",
+            "Share of words that two features have in common, minus that of the other row.",
         ),
     ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def _likelihood(found: Found) -> Iterable[Comparison]:
     for name in UNLABELLED:
         for other in BASELINES:
             one = _rows(found, name, OURS, other)
-            yield one._replace(what=f"{name}: less {other}")
+            yield one._replace(what=f"{name}: minus {other}")
 
 
 def _by_data(
@@ -149,8 +149,8 @@ def _by_data(
                 mean, low, high = (float(value / level) for value in effect[:3])
                 effect = Effect(mean, low, high, effect.n_fits)
                 beside = 100 * beside / theirs.mean
-            told = f"{name}: {what} less {other}".replace(":  ", ": ")
-            yield Comparison(told, effect, form, unit, beside)
+            label = f"{name}: {what} minus {other}".replace(":  ", ": ")
+            yield Comparison(label, effect, form, unit, beside)
 
 
 def _retrieval(found: dict[str, list[Record]]) -> Iterable[Comparison]:
@@ -161,7 +161,7 @@ def _retrieval(found: dict[str, list[Record]]) -> Iterable[Comparison]:
         if other in rows:
             beside = float(np.mean(np.subtract(rows[OURS], rows[other])[2:]))
         effect = gain_of_fits(matched, precision_of(RARE))
-        yield Comparison(f"reuters: less {other}", effect, "+.1f", " points", beside)
+        yield Comparison(f"reuters: minus {other}", effect, "+.1f", " points", beside)
 
 
 def _words(found: Found) -> Iterable[Comparison]:

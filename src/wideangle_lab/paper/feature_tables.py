@@ -109,9 +109,9 @@ def word_grid(records: Sequence[Record], data: str) -> Grid:
     found = rows_of(records, data)
     columns, lists, overlaps = [], [], []
     for method in ("IBP-LFM", "IMA-LFM"):
-        own = [part.split() for part in printed.WORDS[method]] if data == "news20" else []
-        if own:
-            overlaps.append(f"{method} in the paper {word_overlap(own):.1f} %")
+        printed_words = [part.split() for part in printed.WORDS[method]] if data == "news20" else []
+        if printed_words:
+            overlaps.append(f"{method} in the paper {word_overlap(printed_words):.1f} %")
         if method not in found:
             continue
         record = found[method][0]

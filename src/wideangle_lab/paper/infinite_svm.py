@@ -3,7 +3,7 @@ r"""The infinite SVM: a Dirichlet-process mixture of large-margin kernel machine
 After Zhu, Chen & Xing (2011). A row belongs to one of infinitely many clusters; each cluster has a
 Gaussian in a few coordinates :math:`u_n` of the rows and a classifier :math:`\eta_i` in the space
 of a kernel, whose feature map :math:`f` is that of Nystroem. Maximum-entropy discrimination asks
-for the law q that stays closest to the prior while expected margins are kept:
+for the distribution q that stays closest to the prior while expected margins are kept:
 
 .. math::
     \min_q\; \mathrm{KL}(q \,\|\, p)

@@ -142,7 +142,7 @@ def log_density(clusters: Clusters, U: np.ndarray) -> np.ndarray:
 
 
 def sticks(sizes: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Beta laws of the sticks but the last, which is the rest."""
+    """Beta distributions of the sticks but the last, which is the rest."""
     later = np.cumsum(sizes[::-1])[::-1] - sizes
     return 1.0 + sizes[:-1], alpha + later[:-1]
 

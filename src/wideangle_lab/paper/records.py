@@ -139,12 +139,12 @@ def find(folder: Path, cell: Cell) -> Record | None:
     if not path.is_file():
         return None
     record = read(path)
-    there, asked = (plain(identity(one)) for one in (record.cell, cell))
-    if there != asked:
-        differing = [key for key in asked if there[key] != asked[key]]
-        told = ", ".join(f"{key}: {there[key]} and not {asked[key]}" for key in differing)
+    kept, asked = (plain(identity(one)) for one in (record.cell, cell))
+    if kept != asked:
+        differing = [key for key in asked if kept[key] != asked[key]]
+        changes = ", ".join(f"{key}: {kept[key]} and not {asked[key]}" for key in differing)
         raise ValueError(
-            f"{path} was made with other settings ({told}): choose another folder by --out, or "
+            f"{path} was made with other settings ({changes}): choose another folder by --out, or "
             "delete the record."
         )
     return record

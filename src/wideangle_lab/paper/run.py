@@ -98,11 +98,11 @@ def run(
             report.there_before.append(record)
     say(f"{len(report.there_before)} cells are there, {len(todo)} to run, records in {folder}")
     job = _Job(folder, report, clock, say)
-    apart = [cell for cell in todo if dask or (jobs > 1 and not _wants_accelerator(cell))]
-    away = {cell.path for cell in apart}
+    remote = [cell for cell in todo if dask or (jobs > 1 and not _wants_accelerator(cell))]
+    away = {cell.path for cell in remote}
     here = [cell for cell in todo if cell.path not in away]
-    where = cluster(dask) if dask else processes(min(jobs, len(apart) or 1))
-    beside = threading.Thread(target=job.beside, args=(where, apart)) if apart else None
+    where = cluster(dask) if dask else processes(min(jobs, len(remote) or 1))
+    beside = threading.Thread(target=job.beside, args=(where, remote)) if remote else None
     if beside:
         beside.start()
     for place, cell in enumerate(here):
@@ -151,10 +151,10 @@ class _Job:
         if not self.clock.allows(cell):
             self.report.left.append(cell)
             return
-        begun = time.monotonic()
+        start = time.monotonic()
         known = known_tunings(self.folder, cell.data)
         self.settle(cell, lambda: run_one(cell, known))
-        self.clock.note(cell, time.monotonic() - begun)
+        self.clock.note(cell, time.monotonic() - start)
         self.say(f"    {place}; {self.clock.left():.0f} s left")
 
     def beside(self, where: AbstractContextManager[Executor], cells: list[Cell]) -> None:

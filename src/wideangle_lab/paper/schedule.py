@@ -71,13 +71,13 @@ def before(cells: Sequence[Cell]) -> dict[Path, Cell | None]:
     first: dict[tuple[Any, ...], Cell] = {}
     choosing = [cell for cell in cells if cell.effort.tune and cell.method in GRIDS]
     for cell in sorted(choosing, key=lambda cell: leader(cell.method) != cell.method):
-        own, base = (
+        row_key, base_key = (
             (cell.suite, cell.data, cell.seed, kind, row)
-            for kind, row in (("own", cell.method), ("base", leader(cell.method)))
+            for kind, row in (("row", cell.method), ("base", leader(cell.method)))
         )
-        found[cell.path] = first.get(own) or first.get(base)
-        first.setdefault(own, cell)
-        first.setdefault(base, cell)
+        found[cell.path] = first.get(row_key) or first.get(base_key)
+        first.setdefault(row_key, cell)
+        first.setdefault(base_key, cell)
     return found
 
 

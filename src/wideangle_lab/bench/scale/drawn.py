@@ -43,13 +43,13 @@ def blocks(seed: int, purpose: int, n_rows: int) -> Iterator[tuple[int, np.rando
 
 def draw_classes(folder: Path, n_rows: int, seed: int) -> None:
     """``X.npy`` (N, 31) float32 and ``y.npy`` (N,) int8."""
-    law = truth(seed)
+    model = truth(seed)
     with _Npy(folder / "X.npy", (n_rows, COLUMNS), np.float32) as X:
         with _Npy(folder / "y.npy", (n_rows,), np.int8) as y:
             for _, generator, size in blocks(seed, 2, n_rows):
                 rows = generator.standard_normal((size, COLUMNS), np.float32)
                 X.add(rows)
-                y.add(generator.random(size) < law.chance(rows))
+                y.add(generator.random(size) < model.chance(rows))
 
 
 def true_features(seed: int) -> np.ndarray:

@@ -59,7 +59,7 @@ def vi(
     memory = peak_mib()
     test = np.random.default_rng([seed, 9]).standard_normal((TEST_ROWS, drawn.COLUMNS))
     chance = drawn.truth(seed).chance(test)
-    own = model.predict_proba(test)[:, 1]
+    ours = model.predict_proba(test)[:, 1]
     some = source.read(0), source.read(1)
     simple = LogisticRegression().fit(
         np.concatenate([x for x, _ in some]), np.concatenate([y for _, y in some if y is not None])
@@ -72,7 +72,7 @@ def vi(
 
     return {
         "seconds": clock.seconds, "cpu_seconds": clock.cpu, "peak_mib": memory,
-        "loss": loss(own), "loss_of_truth": loss(chance),
+        "loss": loss(ours), "loss_of_truth": loss(chance),
         "loss_of_logistic_regression": loss(simple.predict_proba(test)[:, 1]),
         "columns": source.shape[1], "experts_used": model.n_used_,
         "steps": int(model.notes_["steps"]),
@@ -175,8 +175,8 @@ def run(name: str, **options: Any) -> dict[str, Any]:
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"{name} {options} failed:\n{done.stderr[-2000:]}")
-    told = {key: value for key, value in options.items() if key != "folder"}
-    return {"job": name, **told, **json.loads(done.stdout.splitlines()[-1])}
+    kept = {key: value for key, value in options.items() if key != "folder"}
+    return {"job": name, **kept, **json.loads(done.stdout.splitlines()[-1])}
 
 
 if __name__ == "__main__":

@@ -56,9 +56,9 @@ def building(folder: Path, n_words: int = N_WORDS) -> Arrays:
         raise ConversionError(f"{folder} has no images of {', '.join(missing)}.")
     labels = np.repeat(np.arange(len(INTEL)), [len(images) for images in classes.values()])
     generator = np.random.default_rng(0)
-    own, others = np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)
-    n_others = min(round(OTHERS_PER_BUILDING * len(own)), len(others))
-    rows = np.sort(np.concatenate([own, generator.choice(others, n_others, replace=False)]))
+    buildings, others = np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)
+    n_others = min(round(OTHERS_PER_BUILDING * len(buildings)), len(others))
+    rows = np.sort(np.concatenate([buildings, generator.choice(others, n_others, replace=False)]))
     train = np.zeros(len(rows), bool)
     train[generator.permutation(len(rows))[: round(0.7 * len(rows))]] = True
     in_training = np.isin(np.arange(len(labels)), rows[train])

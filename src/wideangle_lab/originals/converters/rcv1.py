@@ -89,10 +89,10 @@ def choose(
     """Documents and their code, "" for negatives."""
     candidates: dict[str, list[int]] = {code: [] for code in (*sizes, "")}
     for document in sorted(topics):
-        own = topics[document] & set(sizes)
-        if len(own) == 1:
-            candidates[own.pop()].append(document)
-        elif not own and "CCAT" not in topics[document]:
+        codes = topics[document] & set(sizes)
+        if len(codes) == 1:
+            candidates[codes.pop()].append(document)
+        elif not codes and "CCAT" not in topics[document]:
             candidates[""].append(document)
     generator = np.random.default_rng(seed)
     chosen: dict[int, str] = {}
