@@ -27,6 +27,7 @@ import numpy as np
 from wideangle.datasets import load
 from wideangle.mixture_of_experts.likelihood import Batch, log_lik
 from wideangle.mixture_of_experts.methods import paper_method
+from wideangle.settings import MutualAngularPrior, Sampling, Settings
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
 from wideangle_lab.bench.expert_problem import EXPERT, Size, draw_problem
@@ -69,7 +70,7 @@ def experts(method: str, **settings: Any) -> dict[str, Any]:
     data = load("adult9")
     train, test = data.split(0)
     X, y = data.X, np.asarray(data.y)
-    result: dict[str, Any] = {"method": method, "n_experts": N_EXPERTS, "settings": settings}
+    result: dict[str, Any] = {"method": method, "n_experts": N_EXPERTS, "settings": flat(settings)}
     for name, seed in (("first", SEED), ("again", SEED + 1)):
         model = paper_method(method, N_EXPERTS, random_state=seed, progress=False, **settings)
         began = time.perf_counter()
@@ -94,31 +95,48 @@ def experts(method: str, **settings: Any) -> dict[str, Any]:
     return result
 
 
+def flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their own names, those of objects too where they are not the defaults."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if not isinstance(value, Settings):
+            found[name.rpartition("__")[2]] = value
+            continue
+        usual = type(value)().get_params()
+        found |= {key: one for key, one in value.get_params().items() if one != usual[key]}
+    return found
+
+
 def batched(method: str, name: str, counts: tuple[int, ...], **settings: Any) -> dict[str, Any]:
     """The same fit with more and more chains or starts at once: what one more of them costs."""
-    fits = {f"{n} {name}": experts(method, **{name: n}, **settings) for n in counts}
+    fits = {f"{n} {name}": experts(method, **{f"inference__{name}": n}, **settings) for n in counts}
     return {"method": method, **fits}
 
 
-CHAIN = {"n_warmup": 500, "n_draws": 1000, "n_chains": 4}
-LONG_CHAIN = {"n_warmup": 500, "n_draws": 900, "thin": 2, "n_chains": 4}
+def narrow(scale: float) -> MutualAngularPrior:
+    """Lengths that hardly vary."""
+    return MutualAngularPrior(kind="I", cosine=0.2, magnitude_shape=124.0, scale=scale)
+
+
+CHAINS_OF_4 = Sampling(n_warmup=500, n_draws=1000)
+LONG_CHAINS = Sampling(n_warmup=500, n_draws=900, thin=2)
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "ceilings": ceilings,
     "Adult-9 gradient": gradients,
     "20-News sweep, 300 features": sweep_of_many,
     "Adult-9 variational": partial(experts, "BMEM-MABN-II"),
-    "Adult-9 sampling": partial(experts, "BMEM-MABN-I", cosine=0.2, **CHAIN),
+    "Adult-9 sampling": partial(experts, "BMEM-MABN-I", inference=CHAINS_OF_4),
     "Adult-9 sampling, narrow prior": partial(
-        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.3, **CHAIN
+        experts, "BMEM-MABN-I", prior=narrow(0.3), inference=CHAINS_OF_4
     ),
     "Adult-9 sampling, very narrow prior": partial(
-        experts, "BMEM-MABN-I", cosine=0.2, magnitude_shape=124.0, scale=0.1, **LONG_CHAIN
+        experts, "BMEM-MABN-I", prior=narrow(0.1), inference=LONG_CHAINS
     ),
-    "Adult-9 sampling, Gaussian prior": partial(experts, "BMEM-G", **CHAIN),
+    "Adult-9 sampling, Gaussian prior": partial(experts, "BMEM-G", inference=CHAINS_OF_4),
     "many restarts": partial(batched, "BMEM-MABN-II", "n_starts", (1, 32)),
     "many chains": partial(
-        batched, "BMEM-MABN-I", "n_chains", (16,), n_warmup=100, n_draws=200, cosine=0.2
+        batched, "BMEM-MABN-I", "n_chains", (16,), inference__n_warmup=100, inference__n_draws=200
     ),
     "20-News features": partial(features, "news20"),
     "TDT features": partial(features, "tdt"),

@@ -197,7 +197,7 @@ def contenders(seed: int, size: Size, quick: bool) -> dict[str, Any]:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
-    options: dict[str, Any] = {"n_passes": 2} if quick else {}
+    options: dict[str, Any] = {"inference__n_passes": 2} if quick else {}
     options |= {"random_state": seed, "progress": False}
     return {
         OURS: paper_method("BMEM-MABN-II", size.experts, **options),

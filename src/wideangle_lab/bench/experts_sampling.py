@@ -39,6 +39,7 @@ from wideangle.mixture_of_experts.modes import climb
 from wideangle.mixture_of_experts.sampling import TRIES
 from wideangle.mixture_of_experts.scaling import learn_scaling
 from wideangle.posterior import Draws
+from wideangle.settings import MutualAngularPrior, Sampling
 from wideangle_lab.bench.harness import Settings
 from wideangle_lab.bench.record import OURS, Case, Series
 from wideangle_lab.machine import optional
@@ -56,12 +57,16 @@ class Sizes(NamedTuple):
     n_rows: int
     n_columns: int
     n_experts: int
-    n_chains: int
     n_nuts: int
     """Warm-up iterations of NUTS, and draws, of each chain."""
-    options: dict[str, Any]
-    """Of our estimator, where they are not its defaults."""
+    inference: Sampling
+    """Of our estimator."""
     repeats: int
+
+    @property
+    def n_chains(self) -> int:
+        """Of every sampler."""
+        return self.inference.n_chains
 
 
 class Outcome(NamedTuple):
@@ -71,8 +76,8 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-QUICK = Sizes(400, 5, 2, 2, 30, {"n_warmup": 40, "n_draws": 40}, 1)
-FULL = Sizes(5000, 20, 5, 4, 200, {}, 2)
+QUICK = Sizes(400, 5, 2, 30, Sampling(n_warmup=40, n_draws=40, n_chains=2), 1)
+FULL = Sizes(5000, 20, 5, 200, Sampling(), 2)
 
 
 def measure(settings: Settings) -> list[Case]:
@@ -120,10 +125,9 @@ class Task:
         self.data = datasets.mixture_data(seed, n_experts=sizes.n_experts, **shape)
         self.model = MixtureOfExpertsClassifier(
             sizes.n_experts,
-            learn_prior=False,
+            prior=MutualAngularPrior(scale=1.0),
+            inference=sizes.inference,
             progress=False,
-            n_chains=sizes.n_chains,
-            **sizes.options,
         )
 
     def ours(self, seed: int, compile_only: bool = False) -> Outcome:
@@ -134,7 +138,7 @@ class Task:
             warnings.simplefilter("ignore", UserWarning)
             model = self.model.set_params(random_state=seed).fit(self.data.X, self.data.y)
         seconds = time.process_time() - began
-        return Outcome(smallest_ess(model.invariants_), seconds)
+        return Outcome(smallest_ess(model.trace_.values), seconds)
 
     def posterior(self) -> tuple[Priors, Batch, np.ndarray]:
         """Priors and rows as the estimator makes them, and the rows that draws are compared on."""
@@ -142,7 +146,9 @@ class Task:
         ones = np.ones(len(y))
         scaling = learn_scaling(self.data.X, ones, standardise=True, intercept=True)
         rows = moe_fit.Rows(scaling.apply(self.data.X), y, ones)
-        priors = moe_fit.build_priors(self.model, rows.rows.shape[1], EXPERT)
+        priors = moe_fit.build_priors(
+            self.model.prior, self.sizes.inference, self.sizes.n_experts, rows.rows.shape[1], EXPERT
+        )
         return priors, moe_fit.dense_batch(rows), moe_fit.reference_rows(rows)
 
     def nuts(self, *, from_modes: bool) -> Callable[[int], Outcome]:

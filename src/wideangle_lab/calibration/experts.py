@@ -131,7 +131,7 @@ def simulate(key: Key, case: Case) -> tuple[Point, Array]:
 
 
 def _draw_free_length(key: Key, prior: ComponentPrior, x: Array) -> Array:
-    """The length that carries a direction in free coordinates means nothing; its distribution is chi."""
+    """The length that carries a direction in free coordinates means nothing; it is drawn as chi."""
     if not isinstance(prior, PolarComponents):
         return x
     gauss = jax.random.normal(key, (N_EXPERTS, prior.dim))

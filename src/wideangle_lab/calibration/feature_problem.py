@@ -126,7 +126,7 @@ def draw_rows(key: Key, features: Features) -> Array:
 
 
 def statistics(features: Features, rows: Array) -> dict[str, Scalar]:
-    """Numbers whose distribution is looked at; those of places are of places in the order of weight."""
+    """Numbers that are compared; those of places are of places in the order of weight."""
     used = jnp.asarray(features.assignments)
     active = jnp.any(used > 0, axis=0)
     n_active = jnp.sum(active) * 1.0

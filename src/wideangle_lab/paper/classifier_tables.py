@@ -22,7 +22,7 @@ from wideangle_lab.paper.compare import (
     pooled_group,
 )
 from wideangle_lab.paper.grid import Grid
-from wideangle_lab.paper.methods import GRIDS, ROWS, UNREPULSED
+from wideangle_lab.paper.methods import GRIDS, ROWS, UNREPULSED, plain_name
 from wideangle_lab.paper.metrics import BINS
 from wideangle_lab.paper.printed import NINE
 from wideangle_lab.paper.records import Record
@@ -199,7 +199,7 @@ def used_grid(records: Iterable[Record], data: str) -> Grid:
 
 def sweep_grid(tunings: Mapping[str, Mapping[str, Any]]) -> Grid:
     """Validation log-loss at K = 10 by the strength of the repulsion, and without it."""
-    strengths = ("cosine", "strength")
+    strengths = ("cosine", "diversity")
     lines: dict[str, dict[str, float]] = {}
     for name, tuning in sorted(tunings.items()):
         data, _, method = name.rpartition("/")
@@ -207,7 +207,7 @@ def sweep_grid(tunings: Mapping[str, Mapping[str, Any]]) -> Grid:
         if method not in UNREPULSED:
             continue
         base = tunings.get(f"{data}/{UNREPULSED[method]}.seed{seed}")
-        last = [*GRIDS[UNREPULSED[method]]][-1]
+        last = plain_name([*GRIDS[UNREPULSED[method]]][-1])
         found = {key: one for key, one in tuning["losses"].items() if key.startswith(strengths)}
         if base:
             of_last = [one for key, one in base["losses"].items() if key.startswith(f"{last}=")]

@@ -11,7 +11,8 @@ import numpy as np
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 from wideangle_lab.paper.baselines import BASELINES, fit_baseline
 from wideangle_lab.paper.cells import Cell
-from wideangle_lab.paper.methods import estimator
+from wideangle_lab.paper.efforts import chain_settings, kind_of
+from wideangle_lab.paper.methods import estimator, plain_name
 from wideangle_lab.paper.metrics import evaluate, row_losses
 from wideangle_lab.paper.records import Outcome, Record, Tunings
 from wideangle_lab.paper.task import Task, task_of
@@ -57,12 +58,8 @@ def _baseline(cell: Cell, task: Task, known: Tunings) -> _Fitted:
 
 def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
     choice, made = tuned(cell, task, known)
-    effort = cell.effort
     options = {
-        "n_warmup": effort.n_warmup,
-        "n_draws": effort.n_draws,
-        "n_chains": effort.n_chains,
-        "n_passes": effort.n_passes,
+        **chain_settings(cell.effort, kind_of(cell)),
         "random_state": cell.seed,
         "progress": False,
     }
@@ -77,7 +74,8 @@ def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
         "fit": fitted - start,
         "predict": time.perf_counter() - fitted,
     }
-    chosen = {**choice["settings"], "validation_losses": choice["losses"]}
+    chosen = {plain_name(name): value for name, value in choice["settings"].items()}
+    chosen["validation_losses"] = choice["losses"]
     return _Fitted(proba, seconds, chosen, diagnose(model), made)
 
 
@@ -101,7 +99,7 @@ def diagnose(model: MixtureOfExpertsClassifier) -> dict[str, Any]:
             "ess_bulk": _smallest(summary["ess_bulk"]),
             "ess_tail": _smallest(summary["ess_tail"]),
             "ess_predictions": _smallest(summary["ess_bulk"][seen]),
-            "n_chains": model.n_chains,
+            "n_chains": model.choice("inference").n_chains,
         }
     return result
 

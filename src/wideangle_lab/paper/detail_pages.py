@@ -22,7 +22,8 @@ probabilities are; accuracy is in Tables 1 to 4 there.
 
 The prior scale of a row (for variational rows the temperature before it), and then the strength of
 its repulsion or regulariser, are chosen by log-loss on a fifth of the training rows at K = 10; a
-diverse row has scale and temperature of the row without the diversity. Settings of the baselines
+diverse row has scale and temperature of the row without the diversity. Where lengths are learned
+(BMEM-V, -MABN and -PR), a number is the scale that learning began with. Settings of the baselines
 are chosen by 5-fold cross-validation on the training rows, by log-loss, or by accuracy for the two
 machines with margins. Test rows take no part. BMEM-V and BMEM-V-VI are our controls: learned
 lengths and independent directions, which is the mutual-angular prior without its angles; BMEM-G-VI

@@ -53,6 +53,15 @@ def effort_of(
     return base._replace(**dict(changes or {}))
 
 
+def chain_settings(effort: Effort, inference: str) -> dict[str, Any]:
+    """The length of a fit, as settings of an estimator with this inference."""
+    if inference != "mcmc":
+        return {"inference__n_passes": effort.n_passes}
+    return {
+        f"inference__{name}": getattr(effort, name) for name in ("n_warmup", "n_draws", "n_chains")
+    }
+
+
 def kind_of(cell: Cell) -> str:
     """``baseline``, ``features``, or the inference of a mixture."""
     if cell.suite == FEATURES:

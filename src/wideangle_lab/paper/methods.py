@@ -20,24 +20,25 @@ CONTROLS: dict[str, dict[str, Any]] = {
 """Independent directions with learned lengths: what the mutual-angular prior is without angles."""
 ROWS: dict[str, dict[str, Any]] = {**METHODS, **CONTROLS}
 
-SCALES = [0.03, 0.1, 0.3, 1.0]
-STRENGTHS = [1.0, 10.0, 100.0, 1000.0]
-COSINES = [0.05, 0.2, 0.5]
-TEMPERATURES = [0.35, 1.0]
+SCALE = {"prior__scale": [0.03, 0.1, 0.3, 1.0]}
+LENGTHS = {"prior__scale": ["auto"]}
+"""Polar priors learn their lengths: one value, whose loss is that of no diversity."""
+DIVERSITY = {"inference__diversity": [1.0, 10.0, 100.0, 1000.0]}
+COSINE = {"prior__cosine": [0.05, 0.2, 0.5]}
+TEMPERATURE = {"inference__temperature": [0.35, 1.0]}
 """Of the variational objective. With 1000 columns learned lengths overfit when it is low."""
-GRIDS: dict[str, dict[str, list[float]]] = {
-    "MEM-L2": {"scale": SCALES},
-    "MEM-MAR": {"strength": STRENGTHS},
-    "BMEM-G": {"scale": SCALES},
-    "BMEM-G-VI": {"temperature": TEMPERATURES, "scale": SCALES},
-    "BMEM-MABN-I": {"cosine": COSINES},
-    "BMEM-MABN-II": {"cosine": COSINES},
-    "BMEM-PR": {"strength": STRENGTHS},
+GRIDS: dict[str, dict[str, list[Any]]] = {
+    "MEM-L2": SCALE,
+    "MEM-MAR": DIVERSITY,
+    "BMEM-G": SCALE,
+    "BMEM-G-VI": TEMPERATURE | SCALE,
+    "BMEM-MABN-I": COSINE,
+    "BMEM-MABN-II": COSINE,
+    "BMEM-PR": DIVERSITY,
     "BMEM-DPP": {},
-    "BMEM-V": {"scale": SCALES},
-    "BMEM-V-VI": {"temperature": TEMPERATURES, "scale": SCALES},
+    "BMEM-V": LENGTHS,
+    "BMEM-V-VI": TEMPERATURE | LENGTHS,
 }
-"""For the polar priors, whose lengths are learned by EM, the scale is where that begins."""
 
 UNREPULSED = {
     "MEM-MAR": "MEM-L2",
@@ -53,4 +54,10 @@ def estimator(row: str, n_experts: int, **settings: Any) -> MixtureOfExpertsClas
     """The estimator of a row; a name that is no row is told by its settings alone."""
     if row in METHODS:
         return paper_method(row, n_experts, **settings)
-    return MixtureOfExpertsClassifier(n_experts, **{**CONTROLS.get(row, {}), **settings})
+    model = MixtureOfExpertsClassifier(n_experts)
+    return model.set_params(**CONTROLS.get(row, {}) | settings)
+
+
+def plain_name(setting: str) -> str:
+    """The name of a setting without that of the object it belongs to."""
+    return setting.rpartition("__")[2]

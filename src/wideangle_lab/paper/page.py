@@ -34,19 +34,18 @@ calibration, hidden entries, convergence and settings: [classifiers](results.md)
 
 How to read it. Numbers in square brackets are those that the paper prints. An effect is a gain:
 positive where the paper expects it. Its interval holds 95 %: from test rows drawn again (and seeds,
-where there are several) where every row has a number, from Student's t over splits where a fit gives
-one number; with one fit there is none. A comparison is *for* its claim if the whole interval
+where there are several) where every row has a number, from Student's t over splits where a fit
+gives one number; with one fit there is none. A comparison is *for* its claim if the whole interval
 is on the claimed side, *against* it if it is on the other side or wholly below half of the printed
 gain, else *open*. A claim holds if all comparisons are for it and at least three quarters of them
 were run, does not hold if at least half are against it and more than for it, and is undecided
 otherwise, as it is where less than half of them was run. This rule was settled after the first
 records were seen (claim 1 was undecided and claim 9 held under earlier ones), so read the
 comparisons before the words. Intervals over the rows of one fit leave out what another fit would
-have given. Building, EEG, Piano, AR and RCV1 are stand-ins for the
-paper's data: other rows of the same kind, so levels do not compare, only directions do. "(R-hat
-1.05)" and "(ESS 40)" mark chains whose predictions have not converged by the usual limits (1.01,
-and 100 per chain); for latent features R-hat is the worst of all numbers followed, marked above
-1.1."""
+have given. Building, EEG, Piano, AR and RCV1 are stand-ins for the paper's data: other rows of the
+same kind, so levels do not compare, only directions do. "(R-hat 1.05)" and "(ESS 40)" mark chains
+whose predictions have not converged by the usual limits (1.01, and 100 per chain); for latent
+features R-hat is the worst of all numbers followed, marked above 1.1."""
 
 INCONSISTENT = """
 ## What does not fit together in the paper itself
@@ -55,8 +54,8 @@ INCONSISTENT = """
   kappa to 1. In p dimensions the expected cosine between a feature and the resultant of those
   before it is then about -1/p, against a spread of 1/sqrt(p) without any prior; the whole feature
   set is told from uniform directions by 0.15 nats for 11 features in 36 dimensions and by 0.04 nats
-  for 369 features in 5000. Gains of IMA-LFM over IBP-LFM at kappa = 1 cannot come from angles.
-  What else differs between them is the distribution of lengths, Gamma instead of Gaussian. Hence the
+  for 369 features in 5000. Gains of IMA-LFM over IBP-LFM at kappa = 1 cannot come from angles. What
+  else differs between them is the distribution of lengths, Gamma instead of Gaussian. Hence the
   rows `polar` (kappa = 0) and IMA-cosine (kappa growing with the dimension) above.
 - **The same holds for the variational family.** Its concentration has to grow with the dimension,
   or the approximate posterior of a direction says nothing of the direction: in 123 dimensions a

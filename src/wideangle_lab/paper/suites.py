@@ -22,12 +22,12 @@ EXPERTS = (5, 10, 20, 30)
 DATA = ("adult9", "building", "rcv1_subsets")
 
 PRIORS: dict[str, dict[str, Any]] = {
-    "gaussian-0.1": {"prior": "gaussian", "scale": 0.1},
-    "gaussian-0.3": {"prior": "gaussian", "scale": 0.3},
-    "gaussian-1": {"prior": "gaussian", "scale": 1.0},
+    "gaussian-0.1": {"prior": "gaussian", "prior__scale": 0.1},
+    "gaussian-0.3": {"prior": "gaussian", "prior__scale": 0.3},
+    "gaussian-1": {"prior": "gaussian", "prior__scale": 1.0},
     "vmf": {"prior": "vmf"},
-    "mutual-angular-0.2": {"prior": "mutual-angular", "cosine": 0.2, "kind": "I"},
-    "mutual-angular-0.5": {"prior": "mutual-angular", "cosine": 0.5, "kind": "I"},
+    "mutual-angular-0.2": {"prior": "mutual-angular", "prior__cosine": 0.2, "prior__kind": "I"},
+    "mutual-angular-0.5": {"prior": "mutual-angular", "prior__cosine": 0.5, "prior__kind": "I"},
 }
 """Arms of the study of little data; all by sampling. Every strength is shown, none is chosen."""
 REFERENCE = "vmf"

@@ -12,7 +12,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from wideangle.datasets import random_split
 from wideangle_lab.paper.cells import Cell
-from wideangle_lab.paper.methods import GRIDS, UNREPULSED, estimator
+from wideangle_lab.paper.efforts import chain_settings, kind_of
+from wideangle_lab.paper.methods import GRIDS, UNREPULSED, estimator, plain_name
 from wideangle_lab.paper.metrics import row_losses
 from wideangle_lab.paper.records import Tunings, plain
 from wideangle_lab.paper.task import Task
@@ -66,26 +67,31 @@ def tuned(
 
 
 def search(
-    grid: dict[str, list[float]],
-    loss: Callable[[dict[str, float]], float],
-    base: dict[str, float] | None = None,
-) -> tuple[dict[str, float], dict[str, float]]:
+    grid: dict[str, list[Any]],
+    loss: Callable[[dict[str, Any]], float],
+    base: dict[str, Any] | None = None,
+) -> tuple[dict[str, Any], dict[str, float]]:
     """One setting after the other, earlier ones at their best; and all losses met."""
     best = dict(base or {})
     losses: dict[str, float] = {}
     for name, values in grid.items():
         found = {value: loss({**best, name: value}) for value in values}
-        losses |= {f"{name}={value:g}": one for value, one in found.items()}
+        losses |= {f"{plain_name(name)}={shown(value)}": one for value, one in found.items()}
         best[name] = min(found, key=lambda value: found[value])
     return best, losses
 
 
-def scorer(cell: Cell, task: Task, seed: int) -> Callable[[dict[str, float]], float]:
+def shown(value: Any) -> str:
+    """A setting, short."""
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def scorer(cell: Cell, task: Task, seed: int) -> Callable[[dict[str, Any]], float]:
     """Validation log-loss as a function of the settings."""
     options = {**_options(cell, seed), "progress": False}
     parts = list(validation_parts(task.y_train, seed, cell.effort.mixture_folds))
 
-    def loss(settings: dict[str, float]) -> float:
+    def loss(settings: dict[str, Any]) -> float:
         found = []
         for train, test in parts:
             model = estimator(cell.method, N_EXPERTS, **{**options, **settings})
@@ -109,12 +115,6 @@ def validation_parts(
 
 def _options(cell: Cell, seed: int) -> dict[str, Any]:
     """What a fit gets while choosing."""
-    effort = cell.effort
-    return {
-        "n_warmup": min(effort.n_warmup, SHORT),
-        "n_draws": min(effort.n_draws, SHORT),
-        "n_chains": N_CHAINS,
-        "n_passes": effort.n_passes,
-        "random_state": seed,
-        **cell.settings,
-    }
+    short = {name: min(getattr(cell.effort, name), SHORT) for name in ("n_warmup", "n_draws")}
+    effort = cell.effort._replace(**short, n_chains=N_CHAINS)
+    return {**chain_settings(effort, kind_of(cell)), "random_state": seed, **cell.settings}

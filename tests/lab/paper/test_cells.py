@@ -123,7 +123,7 @@ def test_rows_and_their_controls_differ_by_the_diversity_alone():
     for diverse, plain in UNREPULSED.items():
         assert ROWS[diverse]["inference"] == ROWS[plain]["inference"]
     assert estimator("BMEM-V", 3).prior == "vmf"
-    assert estimator("BMEM-MABN-I", 3, cosine=0.4).cosine == 0.4
+    assert estimator("BMEM-MABN-I", 3, prior__cosine=0.4).prior.cosine == 0.4
     given = estimator("vmf", 3, **suites.PRIORS["vmf"], inference="mcmc")
     assert (given.prior, given.inference) == ("vmf", "mcmc")
 
@@ -250,21 +250,31 @@ def test_nothing_is_chosen_where_nothing_is_to_choose():
         assert tuning.tuned(cell, rows, {}) == (tuning.NOTHING, {})
 
 
-def test_a_diverse_row_takes_the_scale_of_its_control_and_searches_its_strength(monkeypatch):
+def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_strength(monkeypatch):
     asked = []
 
     def scorer(cell, rows, seed):
         def loss(settings):
             asked.append((cell.method, dict(settings)))
-            return abs(settings["scale"] - 0.3) + abs(settings.get("cosine", 0.2) - 0.2)
+            strength = settings.get("inference__diversity", 10.0)
+            return abs(settings["prior__scale"] - 0.3) + abs(strength - 10.0)
 
         return loss
 
     monkeypatch.setattr(tuning, "scorer", scorer)
     rows = task.task_of(Cell("classifiers", "experts", "LR", effort=QUICK))
-    found, now = tuning.tuned(Cell("classifiers", "experts", "BMEM-MABN-I", 5), rows, {})
-    assert found["settings"] == {"scale": 0.3, "cosine": 0.2}
-    assert [method for method, _ in asked] == ["BMEM-V"] * 4 + ["BMEM-MABN-I"] * 3
-    assert all(settings["scale"] == 0.3 for method, settings in asked[4:])
-    tuning.tuned(Cell("classifiers", "experts", "BMEM-V", 30), rows, now)
-    assert len(asked) == 7  # the control was chosen on the way
+    found, now = tuning.tuned(Cell("classifiers", "experts", "MEM-MAR", 5), rows, {})
+    assert found["settings"] == {"prior__scale": 0.3, "inference__diversity": 10.0}
+    assert set(found["losses"]) == {f"diversity={value}" for value in (1, 10, 100, 1000)}
+    assert [method for method, _ in asked] == ["MEM-L2"] * 4 + ["MEM-MAR"] * 4
+    assert all(settings["prior__scale"] == 0.3 for method, settings in asked[4:])
+    tuning.tuned(Cell("classifiers", "experts", "MEM-L2", 30), rows, now)
+    assert len(asked) == 8  # the control was chosen on the way
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_setting_of_a_grid_is_one_of_the_row_s_estimator(row):
+    cell = Cell("classifiers", "experts", row, 5)
+    given = tuning._options(cell, 0)
+    given |= {name: values[0] for name, values in GRIDS[row].items()}
+    assert given.items() <= estimator(row, 5, **given).get_params().items()

@@ -83,18 +83,18 @@ def test_claims_about_classifiers_read_the_right_rows(store):
     records = list(read_all(store.folder / "cells", "classifiers"))
     claims = classifier_claims(records)
     lines = {c.what: c for one in claims for c in one.comparisons if c.effect}
-    gain = lines["adult9: BMEM-MABN-I less BMEM-G, K = 5, 30"]
+    gain = lines["adult9: BMEM-MABN-I minus BMEM-G, K = 5, 30"]
     assert gain.effect.mean == pytest.approx(5.0)
     assert (gain.side, round(gain.printed, 2)) == ("for", 3.85)
-    assert lines["adult9: BMEM-PR less MEM-MAR, K = 5, 30"].side == "against"
-    assert lines["adult9: K = 30 less random forest"].effect.mean == pytest.approx(-5.0)
-    assert lines["adult9: K = 30 less random forest"].side == "against"
+    assert lines["adult9: BMEM-PR minus MEM-MAR, K = 5, 30"].side == "against"
+    assert lines["adult9: K = 30 minus random forest"].effect.mean == pytest.approx(-5.0)
+    assert lines["adult9: K = 30 minus random forest"].side == "against"
     faster = lines["adult9: BMEM-MABN-I over BMEM-PR, K = 30"]
     assert (faster.effect.mean, faster.side) == (4.0, "for")
-    few = lines["adult9: BMEM-MABN-I, K = 5, less BMEM-G, K = 30 (paper +2.2)"]
+    few = lines["adult9: BMEM-MABN-I, K = 5, minus BMEM-G, K = 30 (paper +2.2)"]
     assert few.effect.mean == pytest.approx(5.0)
     angles = {c.what: c for one in ablations(records) for c in one.comparisons if c.effect}
-    assert angles["adult9: BMEM-MABN-I less BMEM-V, K = 5, 30"].effect.mean == 0.0
+    assert angles["adult9: BMEM-MABN-I minus BMEM-V, K = 5, 30"].effect.mean == 0.0
 
 
 def test_rare_categories_are_weighed_against_frequent_ones(store):
@@ -123,7 +123,7 @@ def add(tmp_path, where):
         rows = shift + np.random.default_rng(0).normal(size=50)
         outcome = Outcome(numbers | metrics, rows, {"fit": 2.0}, diagnostics=found)
         (cell,) = feature_cells((data,), (method,), (seed,), QUICK)
-        assert cell.settings["alpha"] == PROTOCOL["alpha"]
+        assert cell.settings["process__alpha"] == PROTOCOL["process__alpha"]
         return keep(tmp_path / "cells", cell, outcome, {**where, "device": "cpu"})
 
     write.folder = tmp_path / "cells"
@@ -144,13 +144,13 @@ def test_claims_about_features_read_the_right_numbers(add):
     claims = feature_claims(records)
     error = of(claims, "IMA-LFM reconstructs").comparisons
     known = {c.what: c for c in error if c.effect}
-    assert known["eeg: less IBP-LFM"].effect.mean == pytest.approx(24.5)  # per cent of 2
-    assert known["eeg: less IBP-LFM"].side == "for"
+    assert known["eeg: minus IBP-LFM"].effect.mean == pytest.approx(24.5)  # per cent of 2
+    assert known["eeg: minus IBP-LFM"].side == "for"
     likelihood = {c.what: c for c in of(claims, "IMA-LFM gives held-out").comparisons if c.effect}
-    assert likelihood["eeg: less IBP-LFM"].effect.mean == pytest.approx(0.49, abs=1e-3)
+    assert likelihood["eeg: minus IBP-LFM"].effect.mean == pytest.approx(0.49, abs=1e-3)
     fewer = {c.what: c for c in of(claims, "IMA-LFM needs").comparisons if c.effect}
-    assert fewer["eeg: less IBP-LFM"].effect.mean == pytest.approx(4.99)
-    assert fewer["eeg: less IBP-LFM"].printed == 2
+    assert fewer["eeg: minus IBP-LFM"].effect.mean == pytest.approx(4.99)
+    assert fewer["eeg: minus IBP-LFM"].printed == 2
     retrieval = of(claims, "Rare categories").comparisons[0]
     assert retrieval.effect.mean == pytest.approx(30.0)
     words = {c.what: c for c in of(claims, "The words").comparisons if c.effect}

@@ -44,13 +44,15 @@ def vi(
     from sklearn.linear_model import LogisticRegression
 
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.settings import Variational
     from wideangle.streaming import NpyRows
     from wideangle_lab.bench.scale import drawn
 
     source = NpyRows(Path(folder) / "X.npy", Path(folder) / "y.npy")
     assert source.shape[0] == rows
     model = MixtureOfExpertsClassifier(
-        n_experts, inference="vi", n_starts=n_starts, n_passes=n_passes, batch_size=batch_size,
+        n_experts,
+        inference=Variational(n_starts=n_starts, n_passes=n_passes, batch_size=batch_size),
         random_state=seed, progress=False,
     )  # fmt: skip
     clock = _Clock()

@@ -19,6 +19,7 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
     """Core seconds for a row of a pass, for a row of the first look, and to begin at all."""
     from wideangle.mixture_of_experts import stream as moe_stream
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.settings import Variational
     from wideangle.streaming import NpyRows
 
     generator = np.random.default_rng(seed)
@@ -28,8 +29,8 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
 
     def fit(n_passes: int) -> float:
         model = MixtureOfExpertsClassifier(
-            n_experts, inference="vi", n_starts=n_starts, n_passes=n_passes, random_state=seed,
-            progress=False,
+            n_experts, inference=Variational(n_starts=n_starts, n_passes=n_passes),
+            random_state=seed, progress=False,
         )  # fmt: skip
         began = time.process_time()
         model.fit_stream(source)

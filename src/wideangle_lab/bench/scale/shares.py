@@ -35,6 +35,7 @@ def share(
     from wideangle.mixture_of_experts.experts import LogisticExperts
     from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
     from wideangle.mixture_of_experts.shards import shard
+    from wideangle.settings import MutualAngularPrior, Variational
 
     if processes > 1:
         sharding.join(f"localhost:{port}", processes, process)
@@ -57,8 +58,9 @@ def share(
         for n_passes in (1, 1, 3):
             began = time.perf_counter()
             model = MixtureOfExpertsClassifier(
-                n_experts, inference="vi", n_starts=2, n_passes=n_passes, batch_size=8192,
-                learn_prior=False, standardise=False, random_state=0, progress=False,
+                n_experts, prior=MutualAngularPrior(scale=1.0),
+                inference=Variational(n_starts=2, n_passes=n_passes, batch_size=8192),
+                standardise=False, random_state=0, progress=False,
             )  # fmt: skip
             model.fit(X, y)
             pace.append(time.perf_counter() - began)
@@ -92,12 +94,12 @@ def _together(
         port = one.getsockname()[1]
     running = []
     for process in range(processes):
-        own = cores[process * devices : (process + 1) * devices]
+        pinned = cores[process * devices : (process + 1) * devices]
         options = {
             "rows": rows, "columns": columns, "n_experts": n_experts,
             "processes": processes, "process": process, "port": port,
         }  # fmt: skip
-        options["cores"] = own
+        options["cores"] = pinned
         flags = f"{ONE_THREAD} --xla_force_host_platform_device_count={devices}"
         running.append(
             subprocess.Popen(

@@ -11,7 +11,7 @@ DEVICES = """
 
 ```python
 import numpy as np
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import MixtureOfExpertsClassifier, Variational
 from wideangle.streaming import NpyRows
 
 generator = np.random.default_rng(0)
@@ -19,7 +19,8 @@ X = generator.normal(size=(5000, 4)).astype("float32")
 np.save("X.npy", X)
 np.save("y.npy", (X[:, 0] * X[:, 1] > 0).astype("int8"))
 
-model = MixtureOfExpertsClassifier(n_experts=4, inference="vi", n_starts=2, random_state=0)
+vi = Variational(n_starts=2)
+model = MixtureOfExpertsClassifier(n_experts=4, inference=vi, random_state=0)
 model.fit_stream(NpyRows("X.npy", "y.npy"))
 for proba in model.predict_proba_stream(NpyRows("X.npy")):
     pass  # a block at a time
