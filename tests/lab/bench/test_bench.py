@@ -14,7 +14,7 @@ from wideangle_lab import bench
 from wideangle_lab.bench import harness, page, sampling
 from wideangle_lab.bench.record import OURS, Case, Series, from_json, to_json
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "results" / "bench" / "full.json"
 
 

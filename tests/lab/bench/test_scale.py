@@ -7,7 +7,7 @@ import pytest
 from wideangle_lab.bench.scale import drawn, jobs, page
 from wideangle_lab.bench.scale.model import Costs, learn
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
