@@ -64,7 +64,7 @@ def test_in_turns_alternates_and_leaves_the_first_call_out():
     assert all(len(series.values) == 2 for series in seconds.values())
 
 
-def test_both_samplers_target_the_same_law():
+def test_both_samplers_have_the_same_target():
     many = sampling.repelling_components(0)
     draws = jax.vmap(many.initial)(jax.random.split(jax.random.key(1), 5))["directions"]
     ours = jnp.stack([many.log_density({"directions": one}) for one in draws])
