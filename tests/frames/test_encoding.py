@@ -88,6 +88,22 @@ def test_rare_words_share_a_column():
     assert encoding.sources[0].rare == ("c", "d") and "rare words share" in " ".join(notes)
 
 
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (np.arange(30), True),
+        (np.arange(30) + 0.5, False),
+        (np.arange(30) // 2, False),
+        (np.arange(5), False),
+    ],
+)
+def test_a_column_that_may_number_the_rows_is_named(values, named):
+    rows = table(row=values.astype(float), x=np.linspace(0.1, 0.7, len(values)))
+    encoding, notes = learn(rows, None, Plan(fill=True))
+    assert encoding.columns == ("row", "x")
+    assert ("'row': another whole number in every row" in " ".join(notes)) == named
+
+
 def test_numbers_that_are_codes_become_categories():
     rows = table(code=[1.0, 2.0, np.nan, 2.0], x=[0.1, 0.2, 0.3, 0.5])
     encoding, _ = learn(rows, None, Plan(fill=True, categories=("code",)))

@@ -131,6 +131,17 @@ def test_parquet_keeps_types_and_an_index(tmp_path):
     assert set(read_table(tmp_path / "b.parquet").names) == {"n", "w", "d"}
 
 
+def test_a_row_index_without_a_name_is_no_column(tmp_path):
+    frame = pd.DataFrame({"n": [1.0, 2.0, 3.0], "y": [0, 1, 1]}, index=[7, 3, 5])
+    frame.to_parquet(tmp_path / "a.parquet")
+    table = read_table(tmp_path / "a.parquet")
+    assert table.names == ("n", "y") and "row index" in table.notes[0]
+    np.testing.assert_array_equal(table.frame["n"], [1.0, 2.0, 3.0])
+    both = pd.MultiIndex.from_arrays([[7, 3, 5], ["a", "b", "c"]], names=[None, "who"])
+    frame.set_index(both).to_parquet(tmp_path / "b.parquet")
+    assert read_table(tmp_path / "b.parquet").names == ("who", "n", "y")
+
+
 def test_npz_of_dense_arrays(tmp_path):
     X = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "a.npz", X=X, y=["u", "v", "u"], feature_names=["p", "q"])

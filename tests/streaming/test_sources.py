@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -101,3 +104,23 @@ def test_wrong_columns_are_named(tmp_path):
         ParquetRows(path, target="label", columns=["x9"])
     with pytest.raises(FileNotFoundError):
         ParquetRows(tmp_path / "none" / "*.parquet", target="label").read(0)
+
+
+def test_a_row_index_that_pandas_saved_is_no_column(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"x0": [1.0, 2.0], "label": [0, 1]}, index=[5, 2])
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert ParquetRows(tmp_path / "a.parquet", target="label").names == ["x0"]
+
+
+def test_files_are_closed_between_reads(tmp_path):
+    X, y = make()
+    for name in "abc":
+        write_parquet(tmp_path / f"{name}.parquet", X, y, 40)
+    source = ParquetRows(tmp_path, target="label")
+    everything(source)
+    handles = Path("/proc/self/fd")
+    if not handles.exists():
+        pytest.skip("open files are counted in /proc")
+    names = [os.readlink(one) for one in handles.iterdir() if one.is_symlink()]
+    assert not [name for name in names if str(tmp_path) in name]

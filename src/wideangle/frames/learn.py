@@ -16,6 +16,8 @@ MOSTLY = 0.8
 """With this share of numbers among its words a column is one of numbers with mistakes in it."""
 FREE_TEXT = 0.5
 """With more different words than this share of the rows a column is text or a name."""
+FEWEST_NUMBERED = 20
+"""Fewer rows may well have different whole numbers by chance."""
 SPARSE_BYTES = 2**30
 """Tables that would take more memory than this when dense are made sparse."""
 
@@ -55,6 +57,7 @@ class _Story:
     rare: list[tuple[str, int]] = field(default_factory=list)
     missing: list[tuple[str, int]] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
+    numbered: list[str] = field(default_factory=list)
 
     def notes(self, plan: Plan, n_rows: int) -> list[str]:
         """Sentences, the first ones about what was left out."""
@@ -72,6 +75,11 @@ class _Story:
             notes.append(
                 f"rare words share one column, {OTHER!r}, beyond the {plan.max_categories} most "
                 f"frequent: {_listed(self.rare)}"
+            )
+        if self.numbered:
+            notes.append(
+                f"{some(self.numbered)}: another whole number in every row; if it only numbers the "
+                "rows, leave it out (--ignore)"
             )
         if self.dates:
             notes.append(f"dates became days since 1970: {some(self.dates)}")
@@ -175,6 +183,8 @@ def _learn_column(table: Table, name: str, plan: Plan, story: _Story) -> Number 
         return None
     if missing.any():
         story.missing.append((name, int(missing.sum())))
+    if content != "date" and _numbers_rows(seen, len(values)) and not table.uniform:
+        story.numbered.append(name)
     if content == "date":
         story.dates.append(name)
     fill = (float(np.median(seen)) if seen.size else 0.0) if plan.fill else None
@@ -186,6 +196,12 @@ def _learn_column(table: Table, name: str, plan: Plan, story: _Story) -> Number 
         scale=deviation if deviation > 0 else 1.0,
         date=content == "date",
     )
+
+
+def _numbers_rows(seen: np.ndarray, n_rows: int) -> bool:
+    """Whether a column may be an identifier: whole numbers, all different."""
+    whole = n_rows >= FEWEST_NUMBERED and len(seen) == n_rows and bool(np.all(seen == seen.round()))
+    return whole and len(np.unique(seen)) == n_rows
 
 
 def _learn_words(table: Table, name: str, plan: Plan, story: _Story) -> Category | None:

@@ -73,12 +73,20 @@ def _read_parquet(path: Path, reading: Reading) -> Table:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise TableError(f"{path} is not a Parquet file, or it is damaged.") from error
-    if not isinstance(frame.index, pd.RangeIndex):  # an index that pandas saved is a column too
-        frame = frame.reset_index()
+    notes = []
+    if not isinstance(frame.index, pd.RangeIndex):
+        # A named index is a column that its owner chose. One without a name only numbers the rows:
+        # as a feature it would tell a model how the table was sorted.
+        unnamed = [level for level, name in enumerate(frame.index.names) if name is None]
+        if unnamed:
+            notes.append("left out the row index that pandas saved: it has no name")
+        named = len(unnamed) < frame.index.nlevels
+        frame = frame.reset_index(level=unnamed, drop=True) if named else frame
+        frame = frame.reset_index(drop=not named)
     frame.columns = [str(name) for name in frame.columns]
     if frame.empty:
         raise TableError(f"{path} has no rows or no columns.")
-    return Table(path, frame.reset_index(drop=True), reading=reading)
+    return Table(path, frame.reset_index(drop=True), reading=reading, notes=tuple(notes))
 
 
 def is_array_file(path: Path) -> bool:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+"""How pandas calls the levels of a row index that has no name."""
 
 
 class ParquetRows:
@@ -23,7 +27,8 @@ class ParquetRows:
     target
         Name of the column of classes; None to predict.
     columns
-        Names of the columns to use, all of them numbers; by default all but the target.
+        Names of the columns to use, all of them numbers; by default all but the target and a row
+        index without a name that pandas saved.
     """
 
     dtype = np.dtype(np.float32)
@@ -36,21 +41,24 @@ class ParquetRows:
     ) -> None:
         import pyarrow.parquet as pq
 
-        self._files = [pq.ParquetFile(file) for file in _files(path)]
-        schema = self._files[0].schema_arrow
+        files = _files(path)
+        schema = pq.read_schema(files[0])
         if target is not None and target not in schema.names:
             raise ValueError(f"target={target!r}: the columns are {', '.join(schema.names)}.")
         self.target = target
-        self.names: list[str] | None = [name for name in columns or schema.names if name != target]
-        for file in self._files:
-            _check_numbers(file.schema_arrow, self.names)
-        self._groups = [
-            (file, group)
-            for file in self._files
-            for group in range(file.metadata.num_row_groups)
-            if file.metadata.row_group(group).num_rows
-        ]
-        sizes = [file.metadata.row_group(group).num_rows for file, group in self._groups]
+        usual = [name for name in schema.names if not UNNAMED_INDEX.fullmatch(name)]
+        self.names: list[str] | None = [name for name in columns or usual if name != target]
+        self._groups: list[tuple[Path, int]] = []
+        sizes = []
+        # Files are opened one at a time, here and in read: there may be thousands of them.
+        for path_ in files:
+            with pq.ParquetFile(path_) as file:
+                _check_numbers(file.schema_arrow, self.names)
+                for group in range(file.metadata.num_row_groups):
+                    n_rows = file.metadata.row_group(group).num_rows
+                    if n_rows:
+                        self._groups.append((path_, group))
+                        sizes.append(n_rows)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=int)])
         self.shape = int(self.starts[-1]), len(self.names)
         if 0 in self.shape:
@@ -58,11 +66,13 @@ class ParquetRows:
 
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows of a row group, and their targets."""
-        file, group = self._groups[block]
+        import pyarrow.parquet as pq
+
+        path, group = self._groups[block]
         names = self.names or []
-        table = file.read_row_group(
-            group, columns=[*names, *([self.target] if self.target else [])]
-        )
+        wanted = [*names, *([self.target] if self.target else [])]
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(group, columns=wanted)
         rows = np.empty((table.num_rows, len(names)), self.dtype)
         for place, name in enumerate(names):
             # A missing entry becomes NaN, which is reported with its row and column.
