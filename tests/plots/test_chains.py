@@ -7,9 +7,10 @@ import pytest
 
 import fitted
 from wideangle import plots
-from wideangle.plots.calibration import outcomes, reliability
+from wideangle.plots.calibration import outcomes
 from wideangle.plots.chains import rank_counts
 from wideangle.posterior import Draws
+from wideangle.presentation.classifier import reliability
 
 pytest.importorskip("matplotlib")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wideangle.plots import numbers
-from wideangle.plots.calibration import reliability
+from wideangle.presentation.classifier import reliability
 from wideangle.report import charts
 
 

@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.stats import beta
 
 from wideangle.plots import style
-
-LEVEL = 0.9
-"""Share of the error bars that should hold the truth."""
-
-
-class Reliability(NamedTuple):
-    """Rows put together by what was predicted; bins without rows are left out."""
-
-    predicted: np.ndarray
-    """Mean probability of the rows of each bin."""
-    observed: np.ndarray
-    """How often it happened."""
-    low: np.ndarray
-    high: np.ndarray
-    """Interval for the true frequency: quantiles of the Beta law after Jeffreys' prior."""
-    count: np.ndarray
-    error: float
-    """Mean gap between the two, weighted by rows (expected calibration error)."""
-
-
-def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliability:
-    """Compare probabilities with frequencies in ``n_bins`` equal bins of probability."""
-    happened, probability = np.asarray(happened, float), np.asarray(probability, float)
-    place = np.clip((probability * n_bins).astype(int), 0, n_bins - 1)
-    count = np.bincount(place, minlength=n_bins)
-    kept = count > 0
-    hits = np.bincount(place, happened, n_bins)[kept]
-    predicted = np.bincount(place, probability, n_bins)[kept] / count[kept]
-    count = count[kept]
-    tail = 0.5 * (1.0 - LEVEL)
-    low, high = (beta.ppf(q, hits + 0.5, count - hits + 0.5) for q in (tail, 1.0 - tail))
-    observed = hits / count
-    error = float(np.sum(count * np.abs(observed - predicted)) / max(count.sum(), 1))
-    return Reliability(predicted, observed, low, high, count, error)
+from wideangle.presentation.classifier import reliability
 
 
 def outcomes(proba: np.ndarray, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from wideangle.presentation.records import (
     Section,
 )
 
-BINS = 10
 SMALLEST = 1e-12
 LARGE_GAP = 0.1
+LEVEL = 0.9
+"""Share of the error bars that should hold the truth."""
 
 
 class ClassifierPresentation(Presentation):
@@ -174,15 +175,12 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
     dict
         ``accuracy`` and ``log_loss`` (nats), each with ``_error``, its standard error, and
         ``_of_guess``, that of the frequencies; ``brier``; ``calibration_error``, the mean gap
-        between confidence and accuracy over ``calibration``, a list of bins with ``confidence``,
-        ``accuracy`` and ``n``.
+        between confidence and accuracy.
     """
     right = np.argmax(proba, axis=1) == y
     losses = -np.log(np.maximum(proba[np.arange(len(y)), y], SMALLEST))
     guess = -np.log(np.maximum(frequencies[y], SMALLEST))
     truth = np.eye(proba.shape[1])[y]
-    bins = calibration_bins(proba.max(axis=1), right)
-    gaps = [one["n"] * abs(one["accuracy"] - one["confidence"]) for one in bins]
     return {
         "accuracy": float(right.mean()),
         "accuracy_error": standard_error(right),
@@ -191,19 +189,38 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
         "log_loss_error": standard_error(losses),
         "log_loss_of_guess": float(guess.mean()),
         "brier": float(np.mean(np.sum((proba - truth) ** 2, axis=1))),
-        "calibration_error": float(sum(gaps) / len(y)),
-        "calibration": bins,
+        "calibration_error": reliability(right, proba.max(axis=1)).error,
     }
 
 
-def calibration_bins(confidence: np.ndarray, right: np.ndarray) -> list[dict[str, float]]:
-    """Mean confidence and accuracy of the predicted class in bins of equal width."""
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    return [
-        {
-            "confidence": float(confidence[place == b].mean()),
-            "accuracy": float(right[place == b].mean()),
-            "n": int(np.sum(place == b)),
-        }
-        for b in np.unique(place)
-    ]
+class Reliability(NamedTuple):
+    """Rows put together by what was predicted; bins without rows are left out."""
+
+    predicted: np.ndarray
+    """Mean probability of the rows of each bin."""
+    observed: np.ndarray
+    """How often it happened."""
+    low: np.ndarray
+    high: np.ndarray
+    """Interval for the true frequency: quantiles of the Beta distribution after Jeffreys' prior."""
+    count: np.ndarray
+    error: float
+    """Mean gap between the two, weighted by rows (expected calibration error)."""
+
+
+def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliability:
+    """Compare probabilities with frequencies in ``n_bins`` equal bins of probability."""
+    from scipy.stats import beta  # slow to import
+
+    happened, probability = np.asarray(happened, float), np.asarray(probability, float)
+    place = np.clip((probability * n_bins).astype(int), 0, n_bins - 1)
+    count = np.bincount(place, minlength=n_bins)
+    kept = count > 0
+    hits = np.bincount(place, happened, n_bins)[kept]
+    predicted = np.bincount(place, probability, n_bins)[kept] / count[kept]
+    count = count[kept]
+    tail = 0.5 * (1.0 - LEVEL)
+    low, high = (beta.ppf(q, hits + 0.5, count - hits + 0.5) for q in (tail, 1.0 - tail))
+    observed = hits / count
+    error = float(np.sum(count * np.abs(observed - predicted)) / max(count.sum(), 1))
+    return Reliability(predicted, observed, low, high, count, error)

@@ -203,7 +203,8 @@ def listed(values: np.ndarray, names: Sequence[str], most: int = 4) -> str:
     order = np.argsort(-values, kind="stable").tolist()
     clear = [i for i in order if values[i] > CLEAR * max(np.abs(values).max(), 1e-300)]
     more = f" and {len(clear) - most} more" if len(clear) > most else ""
-    return ", ".join(names[i] for i in clear[:most]) + more
+    words = [str(names[i]) for i in clear[:most]]
+    return ", ".join(words) + more
 
 
 def numbered(word: str, found: Sequence[int], most: int = 8) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from wideangle.plots import numbers
-from wideangle.plots.calibration import outcomes, reliability
+from wideangle.plots.calibration import outcomes
 from wideangle.plots.chains import in_words, rank_counts
 from wideangle.plots.rows import row_order
 from wideangle.plots.style import FAINT, PALETTE, colour
 from wideangle.posterior import evenly
+from wideangle.presentation.classifier import reliability
 from wideangle.presentation.records import Run
 from wideangle.report.tables import dense_rows
 
