@@ -10,22 +10,22 @@ ROOT = Path(__file__).parents[1]
 # What to run, and how the lines of the table it prints begin
 SHORT = {
     "gaussian_mixture.py": (["--data-sets", "2", "--page", "page.md"], ("| spread", "| random")),
-    "latent_features/estimator.py": (
+    "latent_features.py": (
         ["--rows", "60", "--sweeps", "3", "--priors", "gaussian"],
         ("| features, gaussian", "| PCA", "| factor"),
     ),
     "plots.py": (["--rows", "60", "--sweeps", "5", "--inference", "map"], ("| angle", "| feature")),
-    "mixture_of_experts/estimator.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
+    "mixture_of_experts.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
 }
 N_LINES = {
     "gaussian_mixture.py": 6,
-    "latent_features/estimator.py": 3,
-    "mixture_of_experts/estimator.py": 4,
+    "latent_features.py": 3,
+    "mixture_of_experts.py": 4,
     "plots.py": 4,
 }
 
 
-QUICK = "latent_features/estimator.py"
+QUICK = "latent_features.py"
 SCRIPTS = [
     pytest.param(path, id=path.name, marks=() if path.name == QUICK else pytest.mark.slow)
     for path in sorted((ROOT / "examples").glob("*.py"))
