@@ -18,8 +18,15 @@ import jax
 import numpy as np
 
 from robustness.killing import write_record
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle import (
+    IndianBuffet,
+    LatentFeatureModel,
+    MixtureOfExpertsClassifier,
+    Sampling,
+    Search,
+)
 from wideangle.posterior import Draws
+from wideangle.settings import PRIORS
 
 LIMIT = 4.0
 """Standard errors between two means that pass as the same."""
@@ -41,24 +48,30 @@ def feature_rows() -> np.ndarray:
     return generator.integers(0, 2, (100, 2)) @ features + 0.5 * generator.normal(size=(100, 6))
 
 
-def experts(device: Any, seed: int, prior: str, sampler: str) -> Draws:
+def experts(device: Any, seed: int, prior: str, kernel: str) -> Draws:
     """Chains of the mixture."""
     with jax.default_device(device):
         model = MixtureOfExpertsClassifier(
-            2, prior=prior, sampler=sampler, learn_prior=False, n_warmup=500, n_draws=2000,
-            n_chains=8, progress=False, random_state=seed,
-        ).fit(*expert_rows())  # fmt: skip
-    return Draws(model.invariants_)
+            2,
+            prior=PRIORS[prior](scale=1.0),
+            inference=Sampling(n_warmup=500, n_draws=2000, n_chains=8, kernel=kernel),
+            progress=False,
+            random_state=seed,
+        ).fit(*expert_rows())
+    return model.trace_
 
 
 def features(device: Any, seed: int, prior: str) -> Draws:
     """Chains of the feature model; a device has moves of its own, for the same posterior."""
     with jax.default_device(device):
         model = LatentFeatureModel(
-            prior, device="cpu" if device.platform == "cpu" else "gpu", n_warmup=200, n_draws=1500,
-            n_chains=4, magnitude_rate=1.0, alpha=1.0, max_features=10, progress=False,
+            PRIORS[prior](scale=1.0),
+            IndianBuffet(1.0),
+            inference=Sampling(n_warmup=200, n_draws=1500, n_chains=4, thin=1),
+            search=Search(max_features=10),
+            progress=False,
             random_state=seed,
-        ).fit(feature_rows())  # fmt: skip
+        ).fit(feature_rows())
     return model.trace_
 
 

@@ -50,10 +50,10 @@ def small_model(part: str, name: str = "mcmc hmc") -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if part == "experts":
-            how = inputs.QUICK | inputs.EXPERTS[name] | {"n_experts": 2}
-            return MixtureOfExpertsClassifier(**how).fit(X, Y)
-        how = inputs.QUICK | {"hops": 0, "max_features": 4, "prior": "gaussian"}
-        return LatentFeatureModel(**how).fit(10.0 * np.round(X))
+            model = MixtureOfExpertsClassifier().set_params(**inputs.expert_settings(name))
+            return model.fit(X, Y)
+        model = LatentFeatureModel().set_params(**inputs.feature_settings("gaussian"))
+        return model.fit(10.0 * np.round(X))
 
 
 def of_files(part: str, folder: Path, *model: str) -> tuple[Any, Callable[[Any], str]]:

@@ -7,6 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 SHAPES: Shapes = ((1, 2, 12), (1, 3))
 """Numbers of rows and of columns."""
@@ -145,25 +147,47 @@ EXPERTS: dict[str, dict[str, Any]] = {
     "map angular": {"inference": "map", "prior": "mutual-angular"},
     "map dpp": {"inference": "map", "prior": "dpp"},
     "vi diagonal": {"inference": "vi", "prior": "mutual-angular"},
-    "vi vmf": {"inference": "vi", "prior": "mutual-angular", "guide": "vmf"},
-    "vi coordinate": {"inference": "vi", "prior": "vmf", "guide": "coordinate"},
+    "vi vmf": {"inference": "vi", "prior": "mutual-angular", "inference__guide": "vmf"},
+    "vi coordinate": {"inference": "vi", "prior": "vmf", "inference__guide": "coordinate"},
     "mcmc hmc": {"inference": "mcmc", "prior": "mutual-angular"},
-    "mcmc geodesic": {"inference": "mcmc", "prior": "vmf", "sampler": "geodesic"},
-    "mcmc metropolis": {"inference": "mcmc", "prior": "gaussian", "sampler": "metropolis"},
-}
+    "mcmc geodesic": {"inference": "mcmc", "prior": "vmf", "inference__kernel": "geodesic"},
+    "mcmc metropolis": {
+        "inference": "mcmc", "prior": "gaussian", "inference__kernel": "metropolis",
+    },
+}  # fmt: skip
 FEATURES: dict[str, dict[str, Any]] = {
     "gaussian": {"prior": "gaussian"},
     "angular": {"prior": "mutual-angular"},
     "vmf": {"prior": "vmf"},
-    "pitman-yor": {"prior": "gaussian", "process": "pitman-yor", "discount": "learn"},
+    "pitman-yor": {"prior": "gaussian", "process": "pitman-yor", "process__discount": "learn"},
 }
-QUICK = {"n_warmup": 2, "n_draws": 2, "n_chains": 1, "progress": False, "random_state": 0}
+COMMON = {"progress": False, "random_state": 0}
+SHORT = {"inference__n_warmup": 2, "inference__n_draws": 2, "inference__n_chains": 1}
+CLIMB = {"inference__n_passes": 2, "inference__n_starts": 1}
 
 
-def _some(odd: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
-    """In one case of three, one or two settings out of the ordinary."""
-    names = st.lists(st.sampled_from(sorted(odd)), min_size=1, max_size=2, unique=True)
-    chosen = names.flatmap(lambda some: st.fixed_dictionaries({name: odd[name] for name in some}))
+def expert_settings(name: str) -> dict[str, Any]:
+    """Parameters of a quick fit of two experts."""
+    chosen = EXPERTS[name]
+    return COMMON | {"n_experts": 2} | (SHORT if chosen["inference"] == "mcmc" else CLIMB) | chosen
+
+
+def feature_settings(name: str) -> dict[str, Any]:
+    """Parameters of a quick fit of latent features."""
+    search = {"inference__thin": 1, "search__hops": 0, "search__max_features": 4}
+    return COMMON | SHORT | search | FEATURES[name]
+
+
+def _some(
+    odd: dict[str, st.SearchStrategy[Any]], model: Any, settings: dict[str, Any]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """In one case of three, one or two settings out of the ordinary, of those that there are."""
+    known = model.set_params(**settings).get_params()
+    usable = {name: values for name, values in odd.items() if name in known}
+    names = st.lists(st.sampled_from(sorted(usable)), min_size=1, max_size=2, unique=True)
+    chosen = names.flatmap(
+        lambda some: st.fixed_dictionaries({name: usable[name] for name in some})
+    )
     return st.one_of(st.just({}), st.just({}), chosen)
 
 
@@ -175,15 +199,16 @@ def expert_cases(
     X, wrong = draw(matrices(shapes, gaps=False))
     y, more = draw(labels(X.shape[0]))
     weights, yet_more = draw(row_weights(X.shape[0]))
-    settings = QUICK | {"n_passes": 2, "n_starts": 1, "n_experts": 2}
-    settings |= EXPERTS[draw(st.sampled_from(names))]
+    settings = expert_settings(draw(st.sampled_from(names)))
     settings["standardise"] = draw(st.sampled_from((True, True, False)))
     odd = {
-        "scale": POSITIVE, "magnitude_shape": POSITIVE, "temperature": POSITIVE, "gamma": POSITIVE,
-        "concentration": POSITIVE, "cosine": st.sampled_from((0.0, 0.9, 0.999999, 1.0)),
-        "class_weight": st.just("balanced"), "strength": POSITIVE,
+        "prior__scale": POSITIVE, "prior__magnitude_shape": POSITIVE,
+        "prior__concentration": POSITIVE,
+        "prior__cosine": st.sampled_from((0.0, 0.9, 0.999999, 1.0)),
+        "inference__temperature": POSITIVE, "inference__gamma": POSITIVE,
+        "inference__diversity": POSITIVE, "class_weight": st.just("balanced"),
     }  # fmt: skip
-    settings |= draw(_some(odd))
+    settings |= draw(_some(odd, MixtureOfExpertsClassifier(), settings))
     return Case(X, y, weights, settings, wrong | more | yet_more)
 
 
@@ -193,13 +218,14 @@ def feature_cases(
 ) -> Case:
     """A fit of the feature model."""
     X, wrong = draw(matrices(shapes, gaps=True))
-    settings = QUICK | {"hops": 0, "max_features": 4} | FEATURES[draw(st.sampled_from(names))]
-    settings["centre"] = draw(st.booleans())
+    settings = feature_settings(draw(st.sampled_from(names)))
+    settings["standardise"] = draw(st.booleans())
     odd = {
-        "noise_scale": POSITIVE, "magnitude_shape": POSITIVE, "magnitude_rate": POSITIVE,
-        "concentration": POSITIVE, "alpha": st.sampled_from((0.1, 1.0, 3.0, 1e-300, 1e300)),
+        "noise_scale": POSITIVE, "prior__magnitude_shape": POSITIVE, "prior__scale": POSITIVE,
+        "prior__concentration": POSITIVE,
+        "process__alpha": st.sampled_from((0.1, 1.0, 3.0, 1e-300, 1e300)),
     }  # fmt: skip
-    settings |= draw(_some(odd))
+    settings |= draw(_some(odd, LatentFeatureModel(), settings))
     if X.shape[1] == 1 and settings["prior"] != "gaussian":
         wrong.add("one column")
     return Case(X, None, None, settings, wrong)

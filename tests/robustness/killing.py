@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, Sampling, Search
 from wideangle.latent_features import store as lfm_store
 from wideangle.runs.train import versions
 from wideangle.storage import Checkpoint, StorageError, bundle, checkpoint
@@ -49,12 +49,12 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 def model_of(name: str, seed: int, folder: Path | None) -> Any:
     """An estimator that saves its run to ``folder``."""
-    common = {"n_chains": 2, "checkpoint": folder, "progress": False, "random_state": seed}
+    chains = Sampling(n_chains=2, thin=1, **LONG)
+    common = {"checkpoint": folder, "progress": False, "random_state": seed}
     if name == "mcmc":
-        return MixtureOfExpertsClassifier(2, prior="gaussian", **common, **LONG)
-    return LatentFeatureModel(
-        prior="gaussian", hops=0, max_features=4, n_kept=10, n_jobs=2, **common, **LONG
-    )
+        return MixtureOfExpertsClassifier(2, prior="gaussian", inference=chains, **common)
+    few = Search(hops=0, max_features=4)
+    return LatentFeatureModel("gaussian", inference=chains, search=few, n_jobs=2, **common)
 
 
 def fit(name: str, seed: int, folder: Path | None) -> Any:

@@ -47,7 +47,7 @@ def outcome(action: Any, wrong: set[str]) -> str:
 
 def experts_answer(case: Case) -> None:
     """Fit, and look at every prediction."""
-    model = MixtureOfExpertsClassifier(**case.settings)
+    model = MixtureOfExpertsClassifier().set_params(**case.settings)
     model.fit(case.X, case.y, sample_weight=case.sample_weight)
     check_experts(model, case.X)
     again = _through_a_file(model)
@@ -75,7 +75,7 @@ def check_experts(model: MixtureOfExpertsClassifier, X: Any) -> None:
 
 def features_answer(case: Case) -> None:
     """Fit, and look at everything that is derived."""
-    model = LatentFeatureModel(**case.settings).fit(case.X)
+    model = LatentFeatureModel().set_params(**case.settings).fit(case.X)
     check_features(model, case.X)
     again = _through_a_file(model)
     np.testing.assert_array_equal(again.reconstruct(case.X), model.reconstruct(case.X))

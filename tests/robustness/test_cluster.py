@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV
 
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, cli
+from wideangle import (
+    LatentFeatureModel,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    Sampling,
+    Search,
+    cli,
+)
 from wideangle.cluster import on_cluster
 from wideangle_lab.paper.records import read_all
 
@@ -70,9 +77,10 @@ def test_a_grid_search_survives_the_loss_of_a_worker():
     generator = np.random.default_rng(0)
     X = generator.normal(size=(300, 3))
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    model = Slowed(inference="map", prior="gaussian", n_passes=20, n_starts=2, random_state=0)
+    inference = Maximise(n_passes=20, n_starts=2)
+    model = Slowed(inference=inference, prior="gaussian", random_state=0)
     search = GridSearchCV(
-        model, {"n_experts": [1, 2, 3], "scale": [0.3, 1.0]}, cv=3, scoring="neg_log_loss"
+        model, {"n_experts": [1, 2, 3], "prior__scale": [0.3, 1.0]}, cv=3, scoring="neg_log_loss"
     )
     alone = search.fit(X, y).cv_results_
     began = time.monotonic()
@@ -87,9 +95,10 @@ def test_a_grid_search_survives_the_loss_of_a_worker():
 
 def fit_features(seed, X):
     """One fit of several with different seeds."""
+    chain = Sampling(n_warmup=5, n_draws=10, n_chains=1, thin=1)
     model = LatentFeatureModel(
-        prior="gaussian", hops=0, n_warmup=5, n_draws=10, n_chains=1, progress=False,
-        n_jobs=1, random_state=seed,
+        "gaussian", inference=chain, search=Search(hops=0), progress=False, n_jobs=1,
+        random_state=seed,
     )  # fmt: skip
     return model.fit(X).trace_.values["log_joint"]
 

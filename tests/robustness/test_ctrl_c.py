@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import Maximise, MixtureOfExpertsClassifier, Variational
 from wideangle.frames.encoding import Reading
 from wideangle.infer.ascent import Minibatches
 from wideangle.mixture_of_experts.paper_vi import ascent as coordinate_ascent
@@ -30,12 +30,17 @@ def ctrl_c(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("inference", ["map", pytest.param("vi", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "inference",
+    [
+        Maximise(n_starts=1, n_passes=200),
+        pytest.param(Variational(n_starts=1, n_passes=200, batch_size=128), marks=pytest.mark.slow),
+    ],
+)
 def test_an_ascent_keeps_where_it_was(inference, ctrl_c):
     model = MixtureOfExpertsClassifier(
-        2, inference=inference, prior="gaussian", batch_size=128, n_starts=1, n_passes=200,
-        progress=False, random_state=0,
-    )  # fmt: skip
+        2, inference=inference, prior="gaussian", progress=False, random_state=0
+    )
     with pytest.warns(RuntimeWarning, match="interrupted after [1-9]"):
         model.fit(X, Y)
     assert len(ctrl_c) == 3
@@ -49,8 +54,8 @@ def test_a_command_writes_the_model_it_has(ctrl_c, tmp_path):
     np.savetxt(table, np.column_stack([X, Y]), delimiter=",", header="a,b,c,y", comments="")
     job = train.Job(
         "moe", table, "y", Reading(), checkpoint=tmp_path / "checkpoint",
-        options={"inference": "map", "prior": "gaussian", "n_experts": 2, "n_starts": 1,
-                 "n_passes": 200, "progress": False},
+        options={"inference": Maximise(n_starts=1, n_passes=200), "prior": "gaussian",
+                 "n_experts": 2, "progress": False},
     )  # fmt: skip
     run = train.train(job, lambda _: None)
     assert len(ctrl_c) == 3
@@ -70,7 +75,7 @@ def test_the_ascent_of_the_paper_keeps_where_it_was(monkeypatch):
 
     monkeypatch.setattr(coordinate_ascent, "sweep", pressed)
     model = MixtureOfExpertsClassifier(
-        2, inference="vi", guide="coordinate", prior="vmf", random_state=0
+        2, inference=Variational(guide="coordinate"), prior="vmf", random_state=0
     )
     with pytest.warns(Warning):
         model.fit(X, Y)

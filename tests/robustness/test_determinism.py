@@ -7,7 +7,7 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.model_selection import cross_val_predict
 
 from robustness import devices, draws
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import Maximise, MixtureOfExpertsClassifier
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def test_jobs_of_joblib_give_the_folds_of_one_process(monkeypatch):
     generator = np.random.default_rng(0)
     X = generator.normal(size=(90, 3))
     y = (X[:, 0] > 0).astype(int)
-    model = MixtureOfExpertsClassifier(2, inference="map", n_passes=20, random_state=0)
+    model = MixtureOfExpertsClassifier(2, inference=Maximise(n_passes=20), random_state=0)
     alone, together = (
         cross_val_predict(model, X, y, cv=4, method="predict_proba", n_jobs=n) for n in (1, 2)
     )
