@@ -42,9 +42,9 @@ def folder():
     """A folder for this test run."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None:
-        own = Path(tempfile.mkdtemp(prefix="wideangle-runs-"))
-        atexit.register(shutil.rmtree, own, ignore_errors=True)
-        return own
+        place = Path(tempfile.mkdtemp(prefix="wideangle-runs-"))
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        return place
     place = Path(tempfile.gettempdir()) / f"wideangle-runs-{run}"
     place.mkdir(exist_ok=True)
     return place

@@ -15,8 +15,8 @@ from wideangle.frames.table import Table, TableError, count, some
 N = 12
 
 
-def table(uniform=False, own_target=None, **columns):
-    return Table(Path("t.csv"), pd.DataFrame(columns), uniform=uniform, own_target=own_target)
+def table(uniform=False, label_name=None, **columns):
+    return Table(Path("t.csv"), pd.DataFrame(columns), uniform=uniform, label_name=label_name)
 
 
 def refused(call):
@@ -220,7 +220,7 @@ def test_order_and_extra_columns_do_not_matter():
 
 def test_sparse_matrices():
     X = sp.csr_array(np.array([[0.0, 2.0], [1.0, 0.0]]))
-    rows = Table(Path("t.svm"), matrix=X, matrix_columns=("x1", "x2"), own_target="label")
+    rows = Table(Path("t.svm"), matrix=X, matrix_columns=("x1", "x2"), label_name="label")
     encoding, notes = learn(rows, None, Plan(fill=True))
     assert encoding.columns == ("x1", "x2") and "50.00%" in notes[0]
     np.testing.assert_array_equal(encode(rows, encoding).X.toarray(), X.toarray())
@@ -268,7 +268,7 @@ def test_targets_that_cannot_be_learned(values, sentence):
 def test_a_target_must_be_named_unless_the_file_has_one():
     rows = {"x": range(4), "y": [0, 1, 0, 1]}
     assert "Say --target and one of 'y', 'x'." in refused(lambda: learn_target(table(**rows), None))
-    assert learn_target(table(own_target="y", **rows), None)[0].name == "y"
+    assert learn_target(table(label_name="y", **rows), None)[0].name == "y"
 
 
 def test_labels_of_another_file():

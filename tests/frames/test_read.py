@@ -146,7 +146,7 @@ def test_npz_of_dense_arrays(tmp_path):
     X = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "a.npz", X=X, y=["u", "v", "u"], feature_names=["p", "q"])
     table = read_table(tmp_path / "a.npz")
-    assert table.names == ("p", "q", "y") and table.own_target == "y" and table.uniform
+    assert table.names == ("p", "q", "y") and table.label_name == "y" and table.uniform
     np.testing.assert_array_equal(table.frame[["p", "q"]].to_numpy(), X)
     np.savez(tmp_path / "b.npz", X=X)
     assert read_table(tmp_path / "b.npz").names == ("x1", "x2")

@@ -15,7 +15,7 @@ from wideangle.cli.train import train
 EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
 """Which extra brings a package that only some commands need."""
 
-ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
+_ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
 
 
 class _InOrder(LabGroup):
@@ -25,7 +25,7 @@ class _InOrder(LabGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: (*ORDER, name).index(name))
+        return sorted(names, key=lambda name: (*_ORDER, name).index(name))
 
 
 app = typer.Typer(

@@ -25,11 +25,11 @@ class LabGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """From the lab, or what says where to get it."""
         if cmd_name in self.lab_commands:
-            return lab_command(cmd_name)
+            return _lab_command(cmd_name)
         return super().get_command(ctx, cmd_name)
 
 
-def lab_command(name: str) -> Any:
+def _lab_command(name: str) -> Any:
     """A command of the lab; without the lab, one that says where to get it."""
     try:
         app = import_module("wideangle_lab.commands").APPS[name]

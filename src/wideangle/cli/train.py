@@ -23,7 +23,7 @@ class _Families(TyperGroup):
         return list(FAMILIES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return command_of(cmd_name) if cmd_name in FAMILIES else None
+        return _command_of(cmd_name) if cmd_name in FAMILIES else None
 
 
 train = typer.Typer(
@@ -39,27 +39,27 @@ def _group() -> None:
     pass
 
 
-def command_of(kind: str) -> Any:
-    """The command of a family: its own options among those that all have."""
+def _command_of(kind: str) -> Any:
+    """The command of a family: its offered options among those that all have."""
     from sklearn.base import is_classifier
 
     estimator = estimator_of(kind)
     shown = estimator.presentation
-    own = {option.flag.partition("/")[0][2:].replace("-", "_"): option for option in shown.options}
+    offered = {_name(option.flag): option for option in shown.options}
     unused = {"kind", "chosen"}
     unused |= set() if is_classifier(estimator()) else {"target"}
     unused |= set() if shown.scales_tables else {"scale"}
 
     def run(**given: Any) -> None:
-        values = {name: given.pop(name) for name in own}
-        chosen = {own[name]: value for name, value in values.items() if value is not None}
+        values = {name: given.pop(name) for name in offered}
+        chosen = {offered[name]: value for name, value in values.items() if value is not None}
         _train(kind, chosen, **given)
 
     shared = inspect.signature(_train).parameters
     place = list(shared).index("target") + 1
-    mine = [_parameter(name, option) for name, option in own.items()]
+    more = [_parameter(name, option) for name, option in offered.items()]
     parameters = [*shared.values()]
-    parameters = [*parameters[:place], *mine, *parameters[place:]]
+    parameters[place:place] = more
     run.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
         [one.replace(kind=_KEYWORD) for one in parameters if one.name not in unused]
     )
@@ -67,6 +67,10 @@ def command_of(kind: str) -> Any:
     app = typer.Typer(rich_markup_mode="markdown", add_completion=False)
     app.command(kind)(run)
     return typer.main.get_command(app)
+
+
+def _name(flag: str) -> str:
+    return flag.partition("/")[0].removeprefix("--").replace("-", "_")
 
 
 def _parameter(name: str, option: Option) -> inspect.Parameter:

@@ -27,12 +27,12 @@ N_SETS = 5000
 """Sets of components behind every number."""
 
 # Okabe and Ito's palette, which readers with any colour vision can tell apart; grey: no repulsion.
-COLOURS = ("#8A8F98", "#56B4E9", "#0072B2", "#D55E00")
+_COLOURS = ("#8A8F98", "#56B4E9", "#0072B2", "#D55E00")
 INK = "#22262B"
 PALE = "#C9CED6"
 TILT = 0.35
 """Radians by which the spheres lean towards the reader."""
-LABEL_GAP = 0.16
+_LABEL_GAP = 0.16
 """Labels closer than this (in radii) are joined."""
 
 
@@ -138,16 +138,16 @@ def make_figure(cases: list[Case]) -> Any:
     )  # fmt: skip
     for i, cosine in enumerate(COSINES):
         axes = figure.add_subplot(grid[0, 3 * i : 3 * i + 3], label=f"sphere {cosine}")
-        draw_sphere(axes, find[DIMS[0], "I", cosine], COLOURS[i])
+        _draw_sphere(axes, find[DIMS[0], "I", cosine], _COLOURS[i])
     for i, dim in enumerate(DIMS):
         axes = figure.add_subplot(grid[1, 4 * i : 4 * i + 4], label=f"angles {dim}")
-        draw_angles(axes, [find[dim, "I", cosine] for cosine in COSINES])
+        _draw_angles(axes, [find[dim, "I", cosine] for cosine in COSINES])
     axes = figure.add_subplot(grid[1, 8:12], label="summary")
-    draw_summary(axes, [case for case in cases if case.dim == DIMS[-1]])
+    _draw_summary(axes, [case for case in cases if case.dim == DIMS[-1]])
     return figure
 
 
-def draw_sphere(axes: Any, case: Case, colour: str) -> None:
+def _draw_sphere(axes: Any, case: Case, colour: str) -> None:
     """One set of components, seen from the front; those behind the sphere's centre are paler."""
     from matplotlib.patches import Circle
 
@@ -180,7 +180,7 @@ def order_labels(tips: np.ndarray) -> list[tuple[str, np.ndarray]]:
     labels: list[tuple[str, np.ndarray]] = []
     for order, tip in enumerate(tips, start=1):
         place = tip * (1 + 0.15 / max(float(np.hypot(*tip)), 0.2))
-        near = [i for i, (_, other) in enumerate(labels) if np.hypot(*(other - place)) < LABEL_GAP]
+        near = [i for i, (_, other) in enumerate(labels) if np.hypot(*(other - place)) < _LABEL_GAP]
         if near:
             text, other = labels[near[0]]
             labels[near[0]] = (f"{text}, {order}", other)
@@ -225,11 +225,11 @@ def upright(directions: np.ndarray) -> np.ndarray:
     return placed @ about_up.T @ about_right.T
 
 
-def draw_angles(axes: Any, cases: list[Case]) -> None:
+def _draw_angles(axes: Any, cases: list[Case]) -> None:
     """Densities of the angle of a pair, one line per strength."""
     bins = np.linspace(0, 180, 46)
     middle = 0.5 * (bins[1:] + bins[:-1])
-    for case, colour in zip(cases, COLOURS, strict=True):
+    for case, colour in zip(cases, _COLOURS, strict=True):
         density, _ = np.histogram(case.angles, bins, density=True)
         line = {"color": colour, "lw": 1.8, "label": _label(case)}
         axes.plot(middle, density, **line)
@@ -244,7 +244,7 @@ def draw_angles(axes: Any, cases: list[Case]) -> None:
         axes.legend(frameon=False, fontsize=8.5, loc="upper left", handlelength=1.2, ncols=2)
 
 
-def draw_summary(axes: Any, cases: list[Case]) -> None:
+def _draw_summary(axes: Any, cases: list[Case]) -> None:
     """Mean and smallest angle against strength, for both kinds."""
     rows = (("mean_angle", "mean angle", INK), ("min_angle", "smallest angle", "#009E73"))
     for kind, style in zip(KINDS, ("o-", "s--"), strict=True):

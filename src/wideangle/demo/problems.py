@@ -23,7 +23,7 @@ N_IMAGES, SIDE = 300, 6
 N_EXPERTS = 6
 COSINE = 0.2
 """Strength of the repulsion of experts."""
-SAME = 0.3
+_SAME = 0.3
 """Relative distance up to which a component is a true shape."""
 
 
@@ -118,7 +118,7 @@ def _shapes(found: np.ndarray, truth: np.ndarray) -> str:
     if len(found) == 0:
         return f"0 of {len(truth)}"
     gaps = np.linalg.norm(truth[:, None] - found[None], axis=2).min(axis=1)
-    return f"{np.sum(gaps < SAME * np.linalg.norm(truth, axis=1))} of {len(truth)}"
+    return f"{np.sum(gaps < _SAME * np.linalg.norm(truth, axis=1))} of {len(truth)}"
 
 
 def _rms(gap: np.ndarray) -> str:

@@ -19,8 +19,8 @@ from wideangle.report import page
 from wideangle.runs.folder import write_run
 from wideangle.storage.files import write
 
-EXPERT_HEAD = ("accuracy", "log-loss", "mean angle", "smallest")
-FEATURE_HEAD = ("shapes found", "error of new images")
+_EXPERT_HEAD = ("accuracy", "log-loss", "mean angle", "smallest")
+_FEATURE_HEAD = ("shapes found", "error of new images")
 TITLES = {
     "experts": "Which of four hidden rules holds where? 500 rows to learn from",
     "features": "Which shapes are 300 noisy images made of, and how many are there?",
@@ -85,8 +85,8 @@ def tables(found: Tour) -> list[Table]:
 
 def _tables(found: Tour) -> tuple[tuple[str, tuple[str, ...], list[problems.Row]], ...]:
     return (
-        ("experts", EXPERT_HEAD, found.experts.rows),
-        ("features", FEATURE_HEAD, found.features.rows),
+        ("experts", _EXPERT_HEAD, found.experts.rows),
+        ("features", _FEATURE_HEAD, found.features.rows),
     )
 
 

@@ -14,10 +14,10 @@ from wideangle.frames.encoding import Reading
 from wideangle.frames.table import Table, TableError, count, some
 from wideangle.frames.text import open_bytes, peek
 
-ROWS = ("X", "x")
-LABELS = ("y", "Y", "labels", "target")
-NAMES = ("columns", "feature_names", "names", "vocab")
-CSR_PARTS = ("data", "indices", "indptr", "shape")
+_ROWS = ("X", "x")
+_LABELS = ("y", "Y", "labels", "target")
+_NAMES = ("columns", "feature_names", "names", "vocab")
+_CSR_PARTS = ("data", "indices", "indptr", "shape")
 _SVM_LINE = re.compile(r"[-+]?[\d.eE+-]+(\s+qid:\d+)?(\s+\d+:[-+]?[\w.+-]+)*\s*(#.*)?")
 
 
@@ -31,7 +31,7 @@ def read_npz(path: Path, reading: Reading) -> Table:
         # Opened here: NumPy leaves a file that is no archive open.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             keys = list(archive.files)
-            wanted = {*ROWS, *LABELS, *NAMES, *CSR_PARTS, "format"}
+            wanted = {*_ROWS, *_LABELS, *_NAMES, *_CSR_PARTS, "format"}
             arrays = {key: archive[key] for key in keys if key in wanted}
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -40,23 +40,23 @@ def read_npz(path: Path, reading: Reading) -> Table:
             "holds Python objects, which are not read" if "pickle" in str(error) else "is damaged"
         )
         raise TableError(f"{path} is not a NumPy archive of plain arrays, or it {what}.") from error
-    rows = next((arrays[key] for key in ROWS if key in arrays), None)
+    rows = next((arrays[key] for key in _ROWS if key in arrays), None)
     matrix = None if rows is not None else _sparse(arrays, path)
     if rows is None and matrix is None:
         raise TableError(
-            f"{path} has no array X, nor the parts of a sparse matrix ({', '.join(CSR_PARTS)}); it "
-            f"has {some(keys)}."
+            f"{path} has no array X, nor the parts of a sparse matrix ({', '.join(_CSR_PARTS)}); "
+            f"it has {some(keys)}."
         )
     n_rows, n_columns = _shape(path, rows if matrix is None else matrix)
     names = _array_names(arrays, path, n_columns)
-    own = next((key for key in LABELS if key in arrays), None)
-    labels = None if own is None else arrays[own]
+    label_name = next((key for key in _LABELS if key in arrays), None)
+    labels = None if label_name is None else arrays[label_name]
     if labels is not None and labels.shape != (n_rows,):
         raise TableError(
-            f"{path}: {own} has shape {labels.shape}, and one label for each of {n_rows} rows is "
-            "needed."
+            f"{path}: {label_name} has shape {labels.shape}, and one label for each of {n_rows} "
+            "rows is needed."
         )
-    return _table(path, rows, matrix, names, labels, own, reading)
+    return _table(path, rows, matrix, names, labels, label_name, reading)
 
 
 def _sparse(arrays: dict[str, np.ndarray], path: Path) -> Any:
@@ -65,7 +65,7 @@ def _sparse(arrays: dict[str, np.ndarray], path: Path) -> Any:
         if "format" in arrays and str(arrays["format"].item()) not in ("csr", "b'csr'"):
             other: Any = sp.load_npz(path)
             return sp.csr_array(other)
-        if not all(key in arrays for key in CSR_PARTS):
+        if not all(key in arrays for key in _CSR_PARTS):
             return None
         shape = tuple(int(n) for n in arrays["shape"])
         parts = arrays["data"], arrays["indices"].astype(np.int64), arrays["indptr"]
@@ -85,7 +85,7 @@ def _shape(path: Path, rows: Any) -> tuple[int, int]:
 
 
 def _array_names(arrays: dict[str, np.ndarray], path: Path, n_columns: int) -> tuple[str, ...]:
-    for key in NAMES:
+    for key in _NAMES:
         if key in arrays and arrays[key].shape == (n_columns,):
             names = tuple(str(name) for name in arrays[key])
             if len(set(names)) < n_columns:
@@ -100,7 +100,7 @@ def _table(
     matrix: Any,
     names: tuple[str, ...],
     labels: Any,
-    own: str | None,
+    label_name: str | None,
     reading: Reading,
 ) -> Table:
     if matrix is not None:
@@ -111,7 +111,7 @@ def _table(
             matrix=floats,
             matrix_columns=names,
             labels=labels,
-            own_target=own,
+            label_name=label_name,
             uniform=True,
             reading=reading,
         )
@@ -119,10 +119,10 @@ def _table(
 
     frame = pd.DataFrame(rows, columns=list(names))
     if labels is not None:
-        if own in names:
-            raise TableError(f"{path}: {own!r} is the name of the labels and of a column.")
-        frame = pd.concat([frame, pd.DataFrame({own: labels})], axis=1)
-    return Table(path, frame, own_target=own, uniform=True, reading=reading)
+        if label_name in names:
+            raise TableError(f"{path}: {label_name!r} is the name of the labels and of a column.")
+        frame = pd.concat([frame, pd.DataFrame({label_name: labels})], axis=1)
+    return Table(path, frame, label_name=label_name, uniform=True, reading=reading)
 
 
 def looks_like_svm(path: Path) -> bool:

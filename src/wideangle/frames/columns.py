@@ -10,7 +10,7 @@ Content: TypeAlias = Literal["number", "date", "word", "object"]
 _SECONDS_PER_DAY = 86_400
 
 
-INFERRED: dict[str, Content] = {
+_INFERRED: dict[str, Content] = {
     "integer": "number",
     "floating": "number",
     "mixed-integer-float": "number",
@@ -36,7 +36,7 @@ def content_of(column: Any) -> Content:
     if isinstance(dtype, CategoricalDtype):
         dtype = dtype.categories.dtype
     if types.is_object_dtype(dtype):
-        return INFERRED.get(types.infer_dtype(column.astype(object), skipna=True), "object")
+        return _INFERRED.get(types.infer_dtype(column.astype(object), skipna=True), "object")
     if types.is_datetime64_any_dtype(dtype):
         return "date"
     if types.is_complex_dtype(dtype) or types.is_timedelta64_dtype(dtype):

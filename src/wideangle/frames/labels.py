@@ -8,14 +8,14 @@ from wideangle.frames.columns import as_numbers, as_words, content_of, is_missin
 from wideangle.frames.encoding import Label, Target
 from wideangle.frames.table import Table, TableError, count, some
 
-MOST_CLASSES = 200
+_MOST_CLASSES = 200
 LEAST_ROWS = 4
 """Fewer rows cannot be split into rows to learn from and rows to check with."""
 
 
 def learn_target(table: Table, name: str | None) -> tuple[Target, np.ndarray]:
     """Classes of the target and the class of each row, as an index into them."""
-    name = name or table.own_target
+    name = name or table.label_name
     if name is None:
         raise TableError(
             f"{table.source}: which column is to be predicted? Say --target and one of "
@@ -37,7 +37,7 @@ def learn_target(table: Table, name: str | None) -> tuple[Target, np.ndarray]:
             f"{table.source}: the target {name!r} is {found[0]!r} in every row; there is nothing "
             "to tell apart."
         )
-    if len(found) > min(MOST_CLASSES, table.n_rows / 2):
+    if len(found) > min(_MOST_CLASSES, table.n_rows / 2):
         raise TableError(
             f"{table.source}: the target {name!r} has {len(found)} classes in {table.n_rows} rows; "
             "a classifier needs several rows of each."
@@ -48,7 +48,7 @@ def learn_target(table: Table, name: str | None) -> tuple[Target, np.ndarray]:
 
 def labels_of(table: Table, target: Target) -> list[Label] | None:
     """Label of each row of another file, or None if it has no such column, or not everywhere."""
-    if target.name not in (*table.names, table.own_target):
+    if target.name not in (*table.names, table.label_name):
         return None
     if is_missing(table.column(target.name)).any():
         return None

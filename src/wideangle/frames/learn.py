@@ -12,13 +12,13 @@ from wideangle.frames.columns import as_numbers, as_words, content_of, is_missin
 from wideangle.frames.encoding import MISSING, OTHER, Category, Encoding, Number, Target
 from wideangle.frames.table import SHOWN, Table, TableError, count, some
 
-MOSTLY = 0.8
+_MOSTLY = 0.8
 """With this share of numbers among its words a column is one of numbers with mistakes in it."""
-FREE_TEXT = 0.5
+_FREE_TEXT = 0.5
 """With more different words than this share of the rows a column is text or a name."""
-FEWEST_NUMBERED = 20
+_FEWEST_NUMBERED = 20
 """Fewer rows may well have different whole numbers by chance."""
-SPARSE_BYTES = 2**30
+_SPARSE_BYTES = 2**30
 """Tables that would take more memory than this when dense are made sparse."""
 
 
@@ -116,24 +116,24 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
     if table.frame is None:
         return _learn_matrix(table, target, plan)
     story = _Story()
-    apart = {name for name in (table.own_target, target and target.name) if name}
+    targets = {name for name in (table.label_name, target and target.name) if name}
     sources = []
     for name in table.frame.columns:
         if name in plan.ignore:
             story.ignored[name] = "as asked"
-        elif name not in apart:
+        elif name not in targets:
             source = _learn_column(table, name, plan, story)
             if source is not None:
                 sources.append(source)
     if not sources:
         raise TableError(f"{table.source} has no column left to learn from.")
-    if table.own_target and target is None:
-        story.ignored[table.own_target] = "the labels are not needed"
+    if table.label_name and target is None:
+        story.ignored[table.label_name] = "the labels are not needed"
     n_columns = sum(len(source.columns) for source in sources)
     sparse = plan.sparse
     if sparse is None:
         mostly_words = n_columns > 4 * len(sources)
-        sparse = plan.fill and mostly_words and 8 * n_columns * table.n_rows > SPARSE_BYTES
+        sparse = plan.fill and mostly_words and 8 * n_columns * table.n_rows > _SPARSE_BYTES
     encoding = Encoding(
         tuple(sources),
         target=target,
@@ -156,8 +156,8 @@ def _learn_matrix(table: Table, target: Target | None, plan: Plan) -> tuple[Enco
     share = table.matrix.nnz / (table.matrix.shape[0] * table.matrix.shape[1])
     sparse = plan.sparse is not False
     notes = [f"sparse rows, {share:.2%} of the entries not 0, {'kept so' if sparse else 'filled'}"]
-    if target is None and table.own_target:
-        notes.append(f"left out {table.own_target!r}: the labels are not needed")
+    if target is None and table.label_name:
+        notes.append(f"left out {table.label_name!r}: the labels are not needed")
     return (
         Encoding(None, table.matrix_columns, target, {}, sparse, table.reading),
         notes,
@@ -200,7 +200,9 @@ def _learn_column(table: Table, name: str, plan: Plan, story: _Story) -> Number 
 
 def _numbers_rows(seen: np.ndarray, n_rows: int) -> bool:
     """Whether a column may be an identifier: whole numbers, all different."""
-    whole = n_rows >= FEWEST_NUMBERED and len(seen) == n_rows and bool(np.all(seen == seen.round()))
+    whole = (
+        n_rows >= _FEWEST_NUMBERED and len(seen) == n_rows and bool(np.all(seen == seen.round()))
+    )
     return whole and len(np.unique(seen)) == n_rows
 
 
@@ -216,7 +218,7 @@ def _learn_words(table: Table, name: str, plan: Plan, story: _Story) -> Category
         return None
     rare: list[str] = []
     if len(chosen) > plan.max_categories:
-        if len(chosen) > FREE_TEXT * len(present) and name not in plan.categories:
+        if len(chosen) > _FREE_TEXT * len(present) and name not in plan.categories:
             story.ignored[name] = "nearly every row has a word of its own, as in free text or names"
             return None
         frequent = set(values[np.argsort(-counts, kind="stable")[: plan.max_categories]])
@@ -238,7 +240,7 @@ def _refuse_mistakes(table: Table, name: str, words: np.ndarray) -> None:
     column = table.frame[name]
     present = np.array([word is not None for word in words])
     wrong = np.isnan(as_numbers(column)) & present
-    if wrong.any() and np.mean(wrong[present]) <= 1.0 - MOSTLY:
+    if wrong.any() and np.mean(wrong[present]) <= 1.0 - _MOSTLY:
         first = int(np.argmax(wrong))
         raise TableError(
             f"{table.source}: column {name!r} holds numbers, but {words[first]!r} in row "

@@ -9,8 +9,8 @@ from wideangle.frames.encoding import Reading
 from wideangle.frames.table import Table, TableError
 from wideangle.frames.text import OPENERS, read_text
 
-SVM_SUFFIXES = (".svm", ".libsvm", ".svmlight")
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".dat", "")
+_SVM_SUFFIXES = (".svm", ".libsvm", ".svmlight")
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".dat", "")
 FORMATS = "CSV, TSV, Parquet (.parquet), NumPy (.npz) and LIBSVM (.libsvm, .svm) files are read"
 
 
@@ -48,9 +48,9 @@ def read_table(
         return _read_parquet(path, reading)
     if suffix == ".npz":
         return read_npz(path, reading)
-    if suffix in SVM_SUFFIXES:
+    if suffix in _SVM_SUFFIXES:
         return read_svm(path, reading, like)
-    if suffix not in TEXT_SUFFIXES and not suffix[1:].isdigit():
+    if suffix not in _TEXT_SUFFIXES and not suffix[1:].isdigit():
         raise TableError(f"{path} is not a table that wideangle knows; {FORMATS}.")
     if suffix not in (".csv", ".tsv") and looks_like_svm(path):
         return read_svm(path, reading, like)
@@ -92,4 +92,4 @@ def _read_parquet(path: Path, reading: Reading) -> Table:
 def is_array_file(path: Path) -> bool:
     """Whether the name of a file is that of arrays, whose columns have one unit."""
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
-    return not suffixes.isdisjoint({".npz", *SVM_SUFFIXES})
+    return not suffixes.isdisjoint({".npz", *_SVM_SUFFIXES})

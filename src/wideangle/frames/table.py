@@ -36,8 +36,8 @@ class Table:
         Rows of a sparse file as CSR, and names for its columns; None and empty otherwise.
     labels
         What a sparse file says of each row; None if it says nothing.
-    own_target
-        Name of the labels that the file itself calls so.
+    label_name
+        Name of the labels, where the file itself says which they are.
     uniform
         Columns are alike (pixels, words): none is dropped and all have one unit.
     reading
@@ -51,7 +51,7 @@ class Table:
     matrix: Any = None
     matrix_columns: tuple[str, ...] = ()
     labels: np.ndarray | None = None
-    own_target: str | None = None
+    label_name: str | None = None
     uniform: bool = False
     reading: Reading = field(default_factory=Reading)
     notes: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Table:
         """The values of a column; a sparse file has its labels only."""
         if self.frame is not None and name in self.frame.columns:
             return self.frame[name]
-        if self.labels is not None and name == self.own_target:
+        if self.labels is not None and name == self.label_name:
             import pandas as pd
 
             return pd.Series(self.labels)
@@ -85,7 +85,7 @@ class Table:
 
     def suggest(self, name: str) -> str:
         """The end of a sentence about a wrong name: those most like it, or some that there are."""
-        known = self.names if self.own_target is None else (*self.names, self.own_target)
+        known = self.names if self.label_name is None else (*self.names, self.label_name)
         # Case first: 'Age' for 'age' is the usual slip and no near match to difflib.
         close = [one for one in known if one.lower() == name.lower()]
         close = close or get_close_matches(name, known, n=3)

@@ -15,10 +15,10 @@ from typing import IO, Any
 from wideangle.frames.encoding import Reading
 from wideangle.frames.table import Table, TableError, count
 
-SEPARATORS = ",;\t|"
-SAMPLE_LINES = 50
-SAMPLE_BYTES = 2**18
-MISSING_WORDS = (
+_SEPARATORS = ",;\t|"
+_SAMPLE_LINES = 50
+_SAMPLE_BYTES = 2**18
+_MISSING_WORDS = (
     "", "?", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a",
     "nan", "null",
 )  # fmt: skip
@@ -38,10 +38,10 @@ def peek(path: Path) -> str:
     """The beginning of a text file, cut at the end of a line."""
     try:
         with open_bytes(path) as file:
-            start = file.read(SAMPLE_BYTES)
+            start = file.read(_SAMPLE_BYTES)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise TableError(f"{path} is not the packed file that its name says ({error}).") from error
-    if len(start) == SAMPLE_BYTES and b"\n" in start:
+    if len(start) == _SAMPLE_BYTES and b"\n" in start:
         start = start[: start.rindex(b"\n") + 1]
     if b"\0" in start:
         raise TableError(f"{path} is not a table in text: it holds bytes that are no letters.")
@@ -60,7 +60,7 @@ def read_text(path: Path, reading: Reading) -> Table:
 
     separator, lines = _parse(peek(path), path)
     names, notes = _names(lines, path, reading)
-    missing = [*MISSING_WORDS, *reading.missing]
+    missing = [*_MISSING_WORDS, *reading.missing]
     # A comma in numbers can be told from one between fields only where fields have another.
     cells = [cell for line in lines[1:] for cell in line]
     decimal = "," if separator != "," and any(map(_COMMA_NUMBER.fullmatch, cells)) else "."
@@ -111,10 +111,10 @@ def _with_dates(frame: Any) -> Any:
 def _parse(text: str, path: Path) -> tuple[str, list[list[str]]]:
     """The separator of the first line that cuts the next ones most alike, and their fields."""
     best: tuple[float, str, list[list[str]]] | None = None
-    for separator in SEPARATORS:
+    for separator in _SEPARATORS:
         try:
             reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
-            lines = [line for line, _ in zip(reader, range(SAMPLE_LINES), strict=False) if line]
+            lines = [line for line, _ in zip(reader, range(_SAMPLE_LINES), strict=False) if line]
         except csv.Error as error:
             raise TableError(f"{path} is not a table in text ({error}).") from error
         n_fields = len(lines[0])

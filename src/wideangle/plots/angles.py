@@ -9,7 +9,7 @@ import numpy as np
 from wideangle.base import present
 from wideangle.plots import numbers, style
 
-MOST_WRITTEN = 12
+_MOST_WRITTEN = 12
 """Components up to which the angles are written into the cells."""
 BIN = 5.0
 """Width of a bin of angles, in degrees."""
@@ -36,7 +36,7 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Any:
     shown = np.where(np.eye(n, dtype=bool), np.nan, table)
     image = ax.imshow(shown, cmap=style.TURNED, vmin=0, vmax=180)
     ax.set_facecolor("#F1F2F4")  # seen through the diagonal
-    if n <= MOST_WRITTEN:
+    if n <= _MOST_WRITTEN:
         style.write_in_cells(ax, image, shown, "{:.0f}")
     style.tidy(ax, f"Angles between {present(model).noun}s")
     _number_ticks(ax, n)

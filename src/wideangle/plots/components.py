@@ -33,7 +33,7 @@ def component_images(
     matplotlib.figure.Figure
     """
     shown = present(model)
-    images = image_stack(model, shape)[:n_most]
+    images = _image_stack(model, shape)[:n_most]
     n = len(images)
     _check_some(shown)
     columns = columns or min(n, 8)
@@ -61,7 +61,7 @@ def _check_some(shown: Presentation) -> None:
         raise ValueError(f"the model has no {shown.noun}s to draw.")
 
 
-def image_stack(model: Any, shape: tuple[int, int]) -> np.ndarray:
+def _image_stack(model: Any, shape: tuple[int, int]) -> np.ndarray:
     """Components as images, (K, height, width), without the intercept."""
     found = present(model).vectors()
     height, width = shape

@@ -24,7 +24,7 @@ from wideangle.presentation.records import (
 )
 
 SMALLEST = 1e-12
-LARGE_GAP = 0.1
+_LARGE_GAP = 0.1
 LEVEL = 0.9
 """Share of the error bars that should hold the truth."""
 
@@ -126,7 +126,7 @@ class ClassifierPresentation(Presentation):
                 "Probabilities are no better than the frequencies of the classes: the columns say "
                 "little about the target, or the fit failed."
             )
-        if m.get("calibration_error", 0.0) > LARGE_GAP:
+        if m.get("calibration_error", 0.0) > _LARGE_GAP:
             sentences.append(
                 f"Probabilities miss the observed frequencies by {m['calibration_error']:.2f} on "
                 "average: take them as scores, not as chances."

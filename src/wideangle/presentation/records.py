@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MODEL, LENGTH = "The model", "How long to run"
 """Headings of options in the help of a command."""
 MOST_ROWS = 2000
-MOST_ENTRIES = 2_000_000
+_MOST_ENTRIES = 2_000_000
 """Entries of the rows of a sample: reconstructions are dense, and wide rows are many numbers."""
 
 
@@ -51,7 +51,7 @@ class Sample:
 
 def sampled_rows(n_rows: int, n_columns: int) -> np.ndarray:
     """Which rows make a sample, evenly spread."""
-    return evenly(n_rows, min(MOST_ROWS, max(50, MOST_ENTRIES // n_columns)))
+    return evenly(n_rows, min(MOST_ROWS, max(50, _MOST_ENTRIES // n_columns)))
 
 
 @dataclass(frozen=True)

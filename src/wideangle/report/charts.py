@@ -21,10 +21,10 @@ from wideangle.presentation.classifier import reliability
 from wideangle.presentation.records import Run
 from wideangle.report.tables import dense_rows
 
-MOST_POINTS = 1500
-MOST_LINES = 60
+_MOST_POINTS = 1500
+_MOST_LINES = 60
 """Components in a heat map; more would be lines of a pixel."""
-MOST_DRAWS = 1000
+_MOST_DRAWS = 1000
 GRID = 61
 BIN = 5.0
 LONGEST = 60
@@ -58,7 +58,7 @@ def angle_heatmap(run: Run) -> Figure | None:
     """Angles between components; the diagonal is empty."""
     if len(run.presentation.vectors()) < 2:  # noqa: PLR2004
         return None
-    table = numbers.angles(run.model)[:MOST_LINES, :MOST_LINES]
+    table = numbers.angles(run.model)[:_MOST_LINES, :_MOST_LINES]
     n = len(table)
     shown = np.where(np.eye(n, dtype=bool), np.nan, table)
     labels = [str(k + 1) for k in range(n)]
@@ -128,7 +128,7 @@ def angle_distribution(run: Run) -> Figure | None:
 def component_map(run: Run) -> Figure | None:
     """Rows of the sample, each in the colour of the component that leads it."""
     sample, noun = run.sample, run.presentation.noun
-    chosen = evenly(len(sample), MOST_POINTS)
+    chosen = evenly(len(sample), _MOST_POINTS)
     used = sample.values["activations"][chosen]
     if used.shape[1] < 2:  # noqa: PLR2004
         return None
@@ -286,7 +286,7 @@ def densities(run: Run) -> Figure | None:
 
 def activation_matrix(run: Run) -> Figure | None:
     """Rows across, components down; rows of the same pattern together."""
-    used, noun = run.sample.values["activations"][:, :MOST_LINES], run.presentation.noun
+    used, noun = run.sample.values["activations"][:, :_MOST_LINES], run.presentation.noun
     if used.shape[1] == 0:
         return None
     chosen = evenly(len(used), 400)
@@ -337,7 +337,7 @@ def chains_of(run: Run) -> list[dict[str, Any]]:
     for name, values in numbers.traces(run.model).items():
         if np.ptp(values) == 0:
             continue
-        places = evenly(values.shape[1], MOST_DRAWS)
+        places = evenly(values.shape[1], _MOST_DRAWS)
         result.append(
             {
                 "name": in_words(run.model, name),

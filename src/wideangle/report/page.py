@@ -19,7 +19,7 @@ from wideangle.presentation.records import Run
 from wideangle.report import charts, parts, story, tables
 from wideangle.storage.files import write as write_file
 
-LABEL = 24
+_LABEL = 24
 """Letters of a name beside a bar."""
 
 
@@ -54,7 +54,7 @@ def render(run: Run) -> str:
         cautions=story.cautions(run),
         parts=components,
         columns=shown.component_columns(run),
-        first=first_shown(components),
+        first=_first_shown(components),
         pictures=pictures,
         chains=chains,
         doubtful=tables.doubtful_rows(run),
@@ -67,7 +67,7 @@ def render(run: Run) -> str:
     )
 
 
-def first_shown(components: list[parts.Part]) -> parts.Part | None:
+def _first_shown(components: list[parts.Part]) -> parts.Part | None:
     """The component that most rows use."""
     return max(components, key=lambda part: part.share, default=None)
 
@@ -77,7 +77,7 @@ def _for_script(components: list[parts.Part], pictures: Any, chains: Any) -> dic
     for part in plain:
         del part["thumbnail"]
         for panel in part["weights"]:
-            panel["labels"] = [charts.plain(name, LABEL) for name in panel["names"]]
+            panel["labels"] = [charts.plain(name, _LABEL) for name in panel["names"]]
             panel["names"] = [charts.plain(name) for name in panel["names"]]
             panel["values"] = charts.rounded(panel["values"])
         if part["image"] is not None:

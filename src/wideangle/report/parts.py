@@ -13,9 +13,9 @@ from wideangle.plots import numbers
 from wideangle.plots.style import DIVERGING, colour
 from wideangle.presentation.records import Run
 
-MOST_COMPONENTS = 200
+_MOST_COMPONENTS = 200
 """Components on the page; a longer list would not be read."""
-MOST_WEIGHTS = 14
+_MOST_WEIGHTS = 14
 """Columns shown of a weight vector."""
 
 
@@ -53,9 +53,9 @@ def image_shape(run: Run) -> tuple[int, int] | None:
 
 
 def parts_of(run: Run) -> list[Part]:
-    """Every component of the run, at most :data:`MOST_COMPONENTS`."""
+    """Every component of the run, at most :data:`_MOST_COMPONENTS`."""
     shown, shape = run.presentation, image_shape(run)
-    found = shown.vectors()[:MOST_COMPONENTS]
+    found = shown.vectors()[:_MOST_COMPONENTS]
     names, panels = shown.entry_names(run.columns), shown.panels(run.frame.classes)
     shares = shown.shares(run.sample)
     table = numbers.angles(run.model) if len(found) else np.zeros((0, 0))
@@ -88,7 +88,7 @@ def parts_of(run: Run) -> list[Part]:
 
 def _panel(title: str, weights: np.ndarray, names: list[str]) -> dict[str, Any]:
     """The strongest entries."""
-    order = numbers.largest(np.abs(weights), MOST_WEIGHTS)
+    order = numbers.largest(np.abs(weights), _MOST_WEIGHTS)
     return {
         "title": title,
         "names": [names[i] for i in order],

@@ -10,7 +10,7 @@ from wideangle.presentation.records import Card, Run
 
 ALIKE = 25.0
 """Degrees below which two components say nearly the same."""
-MOST_PAIRS = 3
+_MOST_PAIRS = 3
 
 
 def cards(run: Run) -> list[Card]:
@@ -55,5 +55,5 @@ def _alike(run: Run) -> list[str]:
     return [
         f"{word}s {i} and {j} point in nearly the same direction ({angle:.0f}°): one of them may "
         "be enough."
-        for angle, i, j in close[:MOST_PAIRS]
+        for angle, i, j in close[:_MOST_PAIRS]
     ]

@@ -12,7 +12,7 @@ from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
 from wideangle.plots.chains import in_words
 from wideangle.presentation.records import Column, Run
 
-KEY_COLUMNS = 4
+_KEY_COLUMNS = 4
 """Columns whose values are shown of a doubtful row."""
 
 
@@ -21,7 +21,7 @@ def doubtful_rows(run: Run) -> list[Column]:
     table = run.presentation.rows_to_look_at(run)
     if table is None or len(table.order) == 0:
         return []
-    chosen = key_columns(run)
+    chosen = _key_columns(run)
     values = dense_rows(run.sample.X, table.order)[:, chosen]
     known = np.where(np.isnan(values), np.array(None), values.astype(object))
     return [
@@ -31,12 +31,12 @@ def doubtful_rows(run: Run) -> list[Column]:
     ]
 
 
-def key_columns(run: Run) -> np.ndarray:
+def _key_columns(run: Run) -> np.ndarray:
     """Columns that matter most to the model, strongest first."""
     shown = run.presentation
     sizes = np.abs(shown.vectors()).reshape(-1, len(shown.entry_names(run.columns)))
     return np.argsort(-sizes.max(axis=0, initial=0.0)[: len(run.columns)], kind="stable")[
-        :KEY_COLUMNS
+        :_KEY_COLUMNS
     ]
 
 

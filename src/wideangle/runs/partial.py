@@ -15,7 +15,7 @@ from wideangle.storage import StorageError
 from wideangle.storage.files import write
 from wideangle.storage.strict_json import from_json
 
-MARK = "wideangle-partial"
+_MARK = "wideangle-partial"
 
 
 class Partial:
@@ -88,7 +88,7 @@ class Partial:
         """Settings of the earlier job; a folder of someone else is left alone."""
         try:
             plain = from_json(self._about.read_text("utf-8"))
-            if plain["format"] != MARK:
+            if plain["format"] != _MARK:
                 raise ValueError
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise StorageError(f"{self.folder} is in the way: move or remove it.") from error
@@ -124,4 +124,4 @@ def _settings(job: Job) -> dict[str, Any]:
     flat.pop("progress", None)
     # A file that is not there is an error of those who read it.
     digest = checksum(job.data) if job.data.is_file() else ""
-    return {"format": MARK} | flat | {"data": str(job.data), "sha256": digest}
+    return {"format": _MARK} | flat | {"data": str(job.data), "sha256": digest}

@@ -88,10 +88,10 @@ def write_predictions(frame: Any, output: Path | None, *, source: Path) -> None:
         raise ValueError(f"{output}: the name must end in one of {', '.join(FORMATS)}.")
     if output.exists() and output.samefile(source):
         raise ValueError(f"{output} is the file that is read: choose another -o.")
-    write(output, [as_bytes(frame, suffix)])
+    write(output, [_as_bytes(frame, suffix)])
 
 
-def as_bytes(frame: Any, suffix: str) -> bytes:
+def _as_bytes(frame: Any, suffix: str) -> bytes:
     """A table in the format that the ending of a name stands for."""
     if suffix == ".parquet":
         return frame.to_parquet(index=False)

@@ -122,7 +122,7 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         say(sentence)
 
     stages = Stages()
-    model = make_model(job)
+    model = _make_model(job)
     with stages.time("read"):
         table = read_table(job.data, job.reading)
         rows = prepare(table, job, model)
@@ -145,7 +145,7 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
     return make_run(job.kind, model, rows, settings, sentences, stages, log)
 
 
-def make_model(job: Job) -> Any:
+def _make_model(job: Job) -> Any:
     """The estimator, not fitted."""
     model = estimator_of(job.kind)(random_state=job.seed).set_params(**job.options)
     if job.checkpoint is not None and model.presentation.resumes(model):
