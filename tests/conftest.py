@@ -22,6 +22,8 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
     "--xla_cpu_parallel_codegen_split_count=1",
 )
+# Nobody reads where an operation of a program was written, and writing it down takes time.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax
 import pytest
@@ -33,6 +35,9 @@ jax.config.update("jax_enable_x64", True)
 # A shell that starts the tests in the background has them ignore Ctrl-C, and Python then never
 # raises KeyboardInterrupt; tests of stopping need it whoever started them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tracing makes many objects, few of them garbage: look for it less often than after every 700.
+gc.set_threshold(50_000, 20, 100)
 
 # A deadline would time the compiler; a database would make one run depend on the last.
 settings.register_profile("wideangle", deadline=None, derandomize=True, database=None)
