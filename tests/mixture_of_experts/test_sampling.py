@@ -166,13 +166,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=[] if place < 1 else pytest.mark.slow)
-        for place, case in enumerate(BROKEN)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_density_is_found(case):
     sampler, module, old, new = BROKEN[case]
     broken = mutant(module, old, new)
@@ -269,10 +264,8 @@ def sparse_problem(n=300, p=8):
     return [Problem(Priors(prior, prior), LOGISTIC, batch) for batch in batches]
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    ["hmc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("geodesic", "metropolis"))],
-)
+@pytest.mark.slow  # of the estimator, in little time: test_estimator.py
+@pytest.mark.parametrize("sampler", ["hmc", "geodesic", "metropolis"])
 def test_chains_on_sparse_rows_are_those_on_dense_rows(sampler, key, monkeypatch):
     monkeypatch.setattr(moe_mcmc, "FISHER_ROWS", 100)  # so that a part has to be taken
     start = jax.vmap(lambda k: draw_point(k, sparse_problem()[0].priors))(jax.random.split(key, 2))

@@ -125,7 +125,7 @@ def strong_data(truth, length, n=4000):
 OPTIONS = {"temperature": 1.0, "n_starts": 2, "n_passes": 60, "progress": False}
 
 
-@pytest.mark.parametrize("q", ["diagonal", "vmf"])
+@pytest.mark.parametrize("q", ["diagonal", pytest.param("vmf", marks=pytest.mark.slow)])
 def test_a_fit_learns_mean_direction_and_length(key, q):
     truth, length = np.eye(P)[1], 4.0
     prior = polar(1, jnp.eye(P)[0], shape=1.0, rate=4.0, kappa=20.0)

@@ -20,7 +20,7 @@ rows, gate, experts = (jax.random.normal(k, (n, p)) for k, n in zip(keys, (n_row
 batch = Batch(rows, jnp.arange(n_rows) % 2, jnp.ones(n_rows))
 prior = GaussianComponents(n_experts, p)
 whiten = jax.jit(lambda x: fisher_whitening(Priors(prior, prior), x, LogisticExperts(), batch))
-for _ in range(12):
+for _ in range(4):
     jax.block_until_ready(whiten(Point(gate[None], experts[None])))
 """
 
