@@ -154,7 +154,7 @@ def test_claims_about_features_read_the_right_numbers(add):
     retrieval = of(claims, "Rare categories").comparisons[0]
     assert retrieval.effect.mean == pytest.approx(30.0)
     words = {c.what: c for c in of(claims, "The words").comparisons if c.effect}
-    assert words["reuters: minus than IBP-LFM"].effect.mean == pytest.approx(4.0)
+    assert words["reuters: less than IBP-LFM"].effect.mean == pytest.approx(4.0)
     clusters = {c.what: c for c in of(claims, "IMA-LFM gives better").comparisons if c.effect}
     assert clusters["reuters: accuracy minus IBP-LFM"].effect.mean == pytest.approx(30.01)
     angles = feature_ablations(records)

@@ -41,9 +41,10 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
     seconds = [[fit(n) for n in PASSES] for _ in range(REPEATS)]
     short, long = np.min(seconds, axis=0)
     row = (long - short) / (ROWS * (PASSES[1] - PASSES[0]))
-    model = MixtureOfExpertsClassifier(n_experts, inference="vi", progress=False, random_state=0)
     began = time.process_time()
-    moe_stream.prepare(model, source)
+    moe_stream.prepare(
+        source, 0, class_weight=None, standardise=True, intercept=True, progress=False
+    )
     look = (time.process_time() - began) / ROWS
     return {"row": row, "look": look, "begin": first - PASSES[0] * ROWS * row - ROWS * look}
 
