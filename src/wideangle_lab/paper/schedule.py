@@ -7,6 +7,7 @@ return is written here, at once, so that a run that is killed keeps every finish
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -18,16 +19,19 @@ from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.methods import GRIDS
 from wideangle_lab.paper.tuning import leader
 
-ALONE = {
-    "OMP_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    # Never the accelerator, whose memory is the main process's.
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
-"""One thread for each worker."""
 RETRIES = 3
 """How often Dask begins a cell anew whose worker was lost."""
+
+
+def one_thread() -> dict[str, str]:
+    """What makes a worker use one thread."""
+    return {
+        "OMP_NUM_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        # Never the accelerator, whose memory is the main process's.
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false",
+    }
 
 
 @contextmanager
@@ -41,7 +45,7 @@ def processes(n_jobs: int) -> Iterator[Executor]:
     from joblib.externals.loky import ProcessPoolExecutor
 
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-    pool = ProcessPoolExecutor(n_jobs, env=ALONE)
+    pool = ProcessPoolExecutor(n_jobs, env=one_thread())
     try:
         yield pool
     finally:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from wideangle.datasets import mixture_data
 from wideangle_lab.paper import baselines
@@ -12,8 +13,10 @@ from wideangle_lab.paper.metrics import evaluate
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    """No pool of processes for problems this small."""
+    """Neither threads nor a pool of processes for problems this small."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="module")

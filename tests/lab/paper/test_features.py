@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 
-from wideangle import cli
+from wideangle import LatentFeatureModel, cli
 from wideangle.datasets import load
 from wideangle.latent_features.predict.score import EntryScores
 from wideangle.settings import PitmanYor, VonMisesFisherPrior, as_plain
@@ -169,11 +168,7 @@ def test_pictures_are_of_images_alone():
     pytest.importorskip("matplotlib")
     data = load("block_images")
 
-    class Fitted(BaseEstimator):
-        def fit(self, X):
-            return self
-
-    model = Fitted()
+    model = LatentFeatureModel()
     model.components_, model.prevalence_ = data.extras["features"], np.full(4, 0.5)
     model.n_components_, model.n_features_in_ = 4, 36
     assert feature_pictures.picture(model, data).startswith(b"\x89PNG")

@@ -7,9 +7,17 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 from wideangle_lab.paper import infinite_svm_updates as svm
 from wideangle_lab.paper.infinite_svm import InfiniteSVM
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads of problems this small only wait for each other."""
+    with threadpool_limits(1):
+        yield
 
 
 def two_clusters(n=200, seed=0):

@@ -284,7 +284,7 @@ def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch, capsy
     assert "data='mnist'" in capsys.readouterr().err
 
 
-def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys):
+def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys, compile_quickly):
     """What CI runs of `reproduce all --quick`: one row of each kind, few rows, short chains."""
     numbers = ["1", "4", "6", "9", "12", "13"]
     monkeypatch.setenv("WIDEANGLE_DATA", str(tmp_path / "nothing"))
@@ -328,7 +328,7 @@ def test_a_killed_run_keeps_what_was_finished_and_goes_on(tmp_path, monkeypatch,
 @pytest.mark.slow
 def test_every_row_runs(tmp_path, monkeypatch, capsys):
     # Nearly all of the time is compiling, in every worker again.
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
     short = ["--n-warmup", "2", "--n-draws", "3", "--n-passes", "3", "--max-rows", "40"]
     arguments = ["--quick", "--experts", "2", "--jobs", "2", *short, "-o", str(tmp_path)]
     everything = ["all", "--data", "experts", "--data", "block_images"]
