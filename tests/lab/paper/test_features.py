@@ -168,7 +168,11 @@ def test_pictures_are_of_images_alone():
     pytest.importorskip("matplotlib")
     data = load("block_images")
 
-    model = LatentFeatureModel()
+    class Fitted(LatentFeatureModel):
+        def __sklearn_is_fitted__(self):
+            return True
+
+    model = Fitted()
     model.components_, model.prevalence_ = data.extras["features"], np.full(4, 0.5)
     model.n_components_, model.n_features_in_ = 4, 36
     assert feature_pictures.picture(model, data).startswith(b"\x89PNG")
