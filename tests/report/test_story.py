@@ -131,8 +131,8 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
 def test_cards_are_the_metrics(expert_run, feature_run):
     cards = {card.title: card for card in story.cards(expert_run)}
     m = expert_run.metrics
-    assert cards["Accuracy"].value == f"{100 * m['accuracy']:.1f} %"
-    assert cards["Log-loss"].value == f"{m['log_loss']:.3f}"
+    for title, key in (("Accuracy", "accuracy"), ("Log-loss", "log_loss")):
+        assert cards[title].value == f"{m[key]:.3f} ± {m[key + '_error']:.3f}"
     angle = np.degrees(expert_run.model.diversity_.mean_angle)
     assert cards["Mean angle"].value == f"{angle:.0f}°"
     assert cards["Worst R-hat"].note == "should be below 1.01"

@@ -13,7 +13,7 @@ import typer
 from wideangle.cli import printing
 
 if TYPE_CHECKING:
-    from wideangle.presentation.records import Run
+    from wideangle.presentation.records import Card, Run
     from wideangle.runs.partial import Partial
     from wideangle.runs.train import Job
 
@@ -85,7 +85,11 @@ def results(run: Run) -> list[tuple[str, str]]:
     times = [f"{name} {value:.1f}" for name, value in m["seconds"].items()]
     return [
         ("rows", f"{m['n_train']:,} to learn from, {m['n_test']:,} held out"),
-        *run.presentation.results(m),
+        *((card.title.lower(), _cell(card)) for card in run.presentation.results(m)),
         *((name, value) for name, value in m["facts"]),
         ("seconds", ", ".join(times)),
     ]
+
+
+def _cell(card: Card) -> str:
+    return f"{card.value} ({card.note})" if card.note else card.value

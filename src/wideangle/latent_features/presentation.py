@@ -241,17 +241,20 @@ the rows ask for.
 
     # ---- words
 
-    def results(self, metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def results(self, metrics: Mapping[str, Any]) -> list[Card]:
         """Likelihood and errors."""
-        rows = []
-        if "log_likelihood" in metrics:
-            words = with_error(metrics, "log_likelihood", ".2f")
-            rows.append(("log-likelihood of a row", words))
-        for key, name in (("reconstruction", "reconstruction error"), ("hidden", "hidden entries")):
-            if f"{key}_error" in metrics:
-                of_mean = f"(column means: {metrics[f'{key}_error_of_mean']:.3f})"
-                rows.append((name, f"{metrics[f'{key}_error']:.3f} {of_mean}"))
-        return rows
+        m, shown = metrics, []
+        if "log_likelihood" in m:
+            words = with_error(m, "log_likelihood", ".2f")
+            shown.append(Card("Log-likelihood of a row", words, ""))
+        for key, title in (
+            ("reconstruction", "Reconstruction error"),
+            ("hidden", "Hidden entries"),
+        ):
+            if f"{key}_error" in m:
+                of_mean = f"column means: {m[f'{key}_error_of_mean']:.3f}"
+                shown.append(Card(title, f"{m[f'{key}_error']:.3f}", of_mean))
+        return shown
 
     def verdict(self, run: Run) -> str:
         """What rows are sums of, and what that leaves."""
@@ -268,19 +271,13 @@ the rows ask for.
             )
         return first
 
-    def cards(self, run: Run) -> list[Card]:
-        """Features, noise, and what they leave unexplained."""
-        m, model = run.metrics, self.model
-        active = model.trace_.values["n_active"].mean()
-        shown = [
+    def cards(self) -> list[Card]:
+        """Features and noise."""
+        model, active = self.model, self.model.trace_.values["n_active"].mean()
+        return [
             Card("Features", f"{model.n_components_}", f"{active:.1f} active in a draw"),
             Card("Noise", f"{model.noise_scale_:.3g}", "standard deviation of an entry"),
         ]
-        for key, title in (("reconstruction", "Rebuilt up to"), ("hidden", "Hidden entries up to")):
-            if f"{key}_error" in m:
-                of_mean = f"column means: {m[f'{key}_error_of_mean']:.3g}"
-                shown.append(Card(title, f"{m[f'{key}_error']:.3g}", of_mean))
-        return shown
 
     def cautions(self, run: Run) -> list[str]:
         """About features that are none, or that only some draws have."""

@@ -199,10 +199,9 @@ class ExpertPresentation(ClassifierPresentation):
         first = f"{experts} “{target}” from {columns}; {model.n_used_:.1f} are in use."
         return first + self.verdict_on_scores(run.metrics)
 
-    def cards(self, run: Run) -> list[Card]:
-        """Scores, and experts in use."""
-        used = Card("Experts in use", f"{self.model.n_used_:.1f}", f"of {self.model.n_experts}")
-        return [*super().cards(run), used]
+    def cards(self) -> list[Card]:
+        """Experts in use."""
+        return [Card("Experts in use", f"{self.model.n_used_:.1f}", f"of {self.model.n_experts}")]
 
     def cautions(self, run: Run) -> list[str]:
         """Also about experts that are never asked, and what a maximum leaves out."""

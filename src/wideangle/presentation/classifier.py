@@ -71,17 +71,17 @@ class ClassifierPresentation(Presentation):
             "uncertainty": entropy(proba),
         }
 
-    def results(self, metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def results(self, metrics: Mapping[str, Any]) -> list[Card]:
         """Accuracy, log-loss and calibration."""
         m = metrics
         if "accuracy" not in m:
             return []
-        frequent = f"(most frequent class: {m['accuracy_of_guess']:.3f})"
-        shares = f"(class frequencies: {m['log_loss_of_guess']:.3f})"
+        frequent = f"most frequent class: {m['accuracy_of_guess']:.3f}"
+        shares = f"class frequencies: {m['log_loss_of_guess']:.3f}"
         return [
-            ("accuracy", f"{with_error(m, 'accuracy', '.3f')} {frequent}"),
-            ("log-loss", f"{with_error(m, 'log_loss', '.3f')} {shares}"),
-            ("calibration error", f"{m['calibration_error']:.3f}"),
+            Card("Accuracy", with_error(m, "accuracy", ".3f"), frequent),
+            Card("Log-loss", with_error(m, "log_loss", ".3f"), shares),
+            Card("Calibration error", f"{m['calibration_error']:.3f}", "0 is perfect"),
         ]
 
     def verdict(self, run: Run) -> str:
@@ -101,22 +101,6 @@ class ClassifierPresentation(Presentation):
             f" On {rows} held out the prediction is right {100 * m['accuracy']:.1f} % of the time; "
             f"the most frequent class alone would be right {100 * m['accuracy_of_guess']:.1f} %."
         )
-
-    def cards(self, run: Run) -> list[Card]:
-        """Accuracy, log-loss and calibration."""
-        m = run.metrics
-        if "accuracy" not in m:
-            return []
-        error = m.get("accuracy_error")
-        return [
-            Card(
-                "Accuracy",
-                f"{100 * m['accuracy']:.1f} %",
-                "" if error is None else f"± {100 * error:.1f} %",
-            ),
-            Card("Log-loss", f"{m['log_loss']:.3f}", f"frequencies: {m['log_loss_of_guess']:.3f}"),
-            Card("Calibration gap", f"{m['calibration_error']:.3f}", "0 is perfect"),
-        ]
 
     def cautions(self, run: Run) -> list[str]:
         """About probabilities that say nothing, or too much."""

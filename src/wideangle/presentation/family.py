@@ -162,16 +162,16 @@ class Presentation:
 
     # ---- words
 
-    def results(self, metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The metrics that matter, for a terminal."""
+    def results(self, metrics: Mapping[str, Any]) -> list[Card]:
+        """The scores that matter, for a terminal and for the first line of the report."""
         return []
 
     def verdict(self, run: Run) -> str:
         """The run in two sentences."""
         return f"{_count(len(self.vectors()), self.noun)} of {_count(len(run.columns), 'column')}."
 
-    def cards(self, run: Run) -> list[Card]:
-        """The numbers of the first line of the report."""
+    def cards(self) -> list[Card]:
+        """What the model is, for the first line of the report."""
         return [Card(f"{self.noun.capitalize()}s", str(len(self.vectors())), "")]
 
     def cautions(self, run: Run) -> list[str]:

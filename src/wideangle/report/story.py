@@ -15,8 +15,9 @@ _MOST_PAIRS = 3
 
 def cards(run: Run) -> list[Card]:
     """The numbers of the first line."""
-    shown = run.presentation.cards(run)
-    if len(run.presentation.vectors()) > 1:
+    family = run.presentation
+    shown = [*family.results(run.metrics), *family.cards()]
+    if len(family.vectors()) > 1:
         spread = run.model.diversity_
         mean, least = np.degrees([spread.mean_angle, spread.min_angle])
         shown.append(Card("Mean angle", f"{mean:.0f}°", f"smallest {least:.0f}°"))
