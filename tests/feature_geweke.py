@@ -7,7 +7,7 @@ errors hold. The same code measures the cases of ``docs/trust.md``.
 
 from typing import NamedTuple
 
-from wideangle.latent_features.sampler.design import Design
+from wideangle.latent_features.state import Design
 from wideangle_lab.calibration.feature_problem import FIXED, N_ROWS, fixed_values
 from wideangle_lab.calibration.features import Case, restart
 

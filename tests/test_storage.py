@@ -743,7 +743,7 @@ def test_a_crash_between_draws_and_state_leaves_the_moment_before(tmp_path, temp
     monkeypatch.setattr(checkpoint, "save_bundle", lambda *_, **__: interrupt())
     saved._pending = seen[9]
     with pytest.raises(KeyboardInterrupt):
-        saved._write()
+        saved._save_pending(may_fail=False)
     state, draws = checkpoint_at(tmp_path / "run").load(template)
     assert_same_tree((state, draws.values), (seen[7][0], seen[7][1].values))
 
@@ -804,7 +804,7 @@ def half(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_of_other_settings_is_refused(half, template):
-    with pytest.raises(StorageError, match="other data or settings: restore those"):
+    with pytest.raises(StorageError, match="other data, settings or seed"):
         checkpoint_at(half, fingerprint="other").load(template)
 
 

@@ -10,21 +10,32 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from wideangle.latent_features.predict.held_out import FeatureDraw, RowFields, row_fields
+from wideangle.latent_features.files import as_hyper
+from wideangle.latent_features.predict.held_out import RowFields, row_fields
+from wideangle.latent_features.state import Draw
 
 
-def random_draw(n_features: int, dim: int, seed: int = 0, noise: float = 0.25) -> FeatureDraw:
+def make_draw(vectors, weights, noise, assignments=None, worth=None) -> Draw:
+    """A draw; features matter unless ``worth`` says otherwise."""
+    none = np.zeros((0, len(weights)), np.uint8)
+    assignments = none if assignments is None else assignments
+    hyper = as_hyper(np.array([1.0, 0.0, 1.0, noise, 0.0, 2.0]))
+    worth = np.ones(len(weights)) if worth is None else worth
+    return Draw(weights, vectors, hyper, np.packbits(assignments, axis=1), worth)
+
+
+def random_draw(n_features: int, dim: int, seed: int = 0, noise: float = 0.25) -> Draw:
     rng = np.random.default_rng(seed)
-    return FeatureDraw(
+    return make_draw(
         rng.normal(size=(n_features, dim)) * 0.7, rng.beta(1.0, 3.0, size=n_features), noise
     )
 
 
-def random_rows(draw: FeatureDraw, n_rows: int, seed: int = 1) -> np.ndarray:
+def random_rows(draw: Draw, n_rows: int, seed: int = 1) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    z = rng.random((n_rows, len(draw.sticks))) < draw.sticks
-    noise = rng.normal(size=(n_rows, draw.features.shape[1]))
-    return z @ draw.features + np.sqrt(draw.noise_variance) * noise
+    z = rng.random((n_rows, len(draw.weights))) < draw.weights
+    noise = rng.normal(size=(n_rows, draw.vectors.shape[1]))
+    return z @ draw.vectors + np.sqrt(draw.noise_variance) * noise
 
 
 def with_gaps(rows: np.ndarray, share: float = 0.3, seed: int = 2) -> np.ndarray:
@@ -33,21 +44,21 @@ def with_gaps(rows: np.ndarray, share: float = 0.3, seed: int = 2) -> np.ndarray
     return rows
 
 
-def fields_of(draw: FeatureDraw, rows: np.ndarray) -> RowFields:
-    features = draw.features
+def fields_of(draw: Draw, rows: np.ndarray) -> RowFields:
+    features = draw.vectors
     return row_fields(draw, rows @ features.T, (rows**2).sum(axis=1), features @ features.T)
 
 
-def log_joint(draw: FeatureDraw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def log_joint(draw: Draw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log p(x_n, z), (N, 2^K), and the states z; missing entries (NaN) drop out of the sum."""
-    n_features = len(draw.sticks)
+    n_features = len(draw.weights)
     states = (np.arange(2**n_features)[:, None] >> np.arange(n_features)) & 1
-    prior = np.where(states, np.log(draw.sticks), np.log(1.0 - draw.sticks)).sum(axis=1)
-    density = norm.logpdf(rows[:, None, :], states @ draw.features, np.sqrt(draw.noise_variance))
+    prior = np.where(states, np.log(draw.weights), np.log(1.0 - draw.weights)).sum(axis=1)
+    density = norm.logpdf(rows[:, None, :], states @ draw.vectors, np.sqrt(draw.noise_variance))
     return prior + np.nansum(density, axis=-1), states
 
 
-def brute_force(draw: FeatureDraw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def brute_force(draw: Draw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log p(x), (N,), and p(z_k = 1 | x), (N, K)."""
     joint, states = log_joint(draw, rows)
     evidence = logsumexp(joint, axis=1)

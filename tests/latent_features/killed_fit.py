@@ -8,15 +8,17 @@ import threading
 import jax
 
 from latent_features.feature_fits import GAPS, N_CHAINS, N_WARMUP, fit
-from wideangle.latent_features import store as lfm_store
+from wideangle.latent_features.files import ChainCheckpoint
+from wideangle.storage import checkpoint
 
 LAST = N_WARMUP + 3
 
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)  # as in the tests
-    lfm_store.EVERY = lfm_store.PATIENCE = 0.0
-    save, met = lfm_store.ChainFile.save, threading.Barrier(N_CHAINS)
+    checkpoint.PATIENCE = 0.0
+    checkpoint.SavedRun.__init__.__kwdefaults__["every_seconds"] = 0.0
+    save, met = ChainCheckpoint.save_chain, threading.Barrier(N_CHAINS)
 
     def kill_after(self, chain, *, now=False):
         save(self, chain, now=now)
@@ -24,7 +26,7 @@ def main() -> None:
             met.wait()  # until every chain has been saved
             os.kill(os.getpid(), signal.SIGKILL)
 
-    lfm_store.ChainFile.save = kill_after
+    ChainCheckpoint.save_chain = kill_after
     fit(GAPS, checkpoint=sys.argv[1], n_jobs=N_CHAINS)
 
 

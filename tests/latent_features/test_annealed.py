@@ -12,6 +12,7 @@ from latent_features.feature_problems import (
     random_rows,
 )
 from statistical import FOUR, z_score
+from wideangle.latent_features import parallel as row_parallel
 from wideangle.latent_features.predict import annealed as annealed_rows
 from wideangle.latent_features.predict import moves as row_moves
 from wideangle.latent_features.predict.annealed import (
@@ -20,7 +21,6 @@ from wideangle.latent_features.predict.annealed import (
     choose_base,
 )
 from wideangle.latent_features.predict.enumerated import enumerate_rows
-from wideangle.latent_features.rows import parallel as row_parallel
 
 REPEATS = 20_000
 
@@ -90,8 +90,8 @@ def test_close_to_enumeration_where_plug_ins_are_not():
     assert abs(error.mean()) < 0.1
     assert np.sqrt(np.mean(error**2)) < 0.5
     rng = np.random.default_rng(0)
-    z = rng.random((200, 1, 12)) < draw.sticks
-    by_prior = -0.5 * ((rows - z @ draw.features) ** 2).sum(-1) / 0.25 - 4 * np.log(0.5 * np.pi)
+    z = rng.random((200, 1, 12)) < draw.weights
+    by_prior = -0.5 * ((rows - z @ draw.vectors) ** 2).sum(-1) / 0.25 - 4 * np.log(0.5 * np.pi)
     assert (logsumexp(by_prior, axis=0) - np.log(200) - exact).mean() < -0.6
 
 
@@ -128,8 +128,8 @@ def test_features_that_are_nearly_the_same_are_exchanged():
     rng = np.random.default_rng(0)
     base = random_draw(4, 30, noise=0.05)
     draw = base._replace(
-        features=np.repeat(base.features, 3, axis=0) + 0.3 * rng.normal(size=(12, 30)),
-        sticks=np.full(12, 0.15),
+        vectors=np.repeat(base.vectors, 3, axis=0) + 0.3 * rng.normal(size=(12, 30)),
+        weights=np.full(12, 0.15),
     )
     fields = fields_of(draw, random_rows(draw, 100))
     exact, _ = enumerate_rows(fields)

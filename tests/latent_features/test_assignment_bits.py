@@ -7,17 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.latent_features.sampler.assignment_rows import decide_site, site_bits
-from wideangle.latent_features.sampler.assignments import draw_noise
+from wideangle.latent_features.sampler.assignments import decide_site, draw_randomness, threefry
 
 
 def test_bits_are_those_of_jax():
     n_rows, room = 40, 37
-    noise = draw_noise(jax.random.key(3), room, jnp.float32)
-    keys = np.ascontiguousarray(np.asarray(noise.keys).T)
-    ours = np.array([site_bits(keys, n) for n in range(n_rows)])
+    randomness = draw_randomness(jax.random.key(3), room, jnp.float32)
+    keys, zero = np.asarray(randomness.keys), np.uint32(0)
+    ours = np.array([[threefry(*key, zero, np.uint32(n)) for key in keys] for n in range(n_rows)])
     for k in range(room):
-        key = jax.random.wrap_key_data(noise.keys[k], impl="threefry2x32")
+        key = jax.random.wrap_key_data(randomness.keys[k], impl="threefry2x32")
         np.testing.assert_array_equal(ours[:, k], jax.random.bits(key, (n_rows,), jnp.uint32))
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.latent_features.rows import parallel as row_parallel
-from wideangle.latent_features.sampler import assignments
-from wideangle.latent_features.sampler.assignment_rows import sweep_rows
-from wideangle.latent_features.sampler.assignments import decide, draw_noise, sweep_columns
+from wideangle.latent_features import parallel as row_parallel
+from wideangle.latent_features.sampler import columns as by_columns
+from wideangle.latent_features.sampler.assignments import decide, draw_randomness, sweep_rows
+from wideangle.latent_features.sampler.columns import sweep_columns
 
 
 def problem(seed, n_rows=200, dim=6, room=12, dtype=np.float64):
@@ -30,9 +30,9 @@ def problem(seed, n_rows=200, dim=6, room=12, dtype=np.float64):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_rows_and_columns_give_the_same_assignments(seed, dtype):
     (products, inner, weights), used = problem(seed, dtype=dtype)
-    noise = draw_noise(jax.random.key(seed), len(weights), dtype)
-    columns = jax.jit(sweep_columns)(noise, used, products, inner, weights, 10, 1.0)
-    rows = sweep_rows(noise, used, products, inner, weights, 10, 1.0)
+    randomness = draw_randomness(jax.random.key(seed), len(weights), dtype)
+    columns = jax.jit(sweep_columns)(randomness, used, products, inner, weights, 10, 1.0)
+    rows = sweep_rows(randomness, used, products, inner, weights, 10, 1.0)
     np.testing.assert_array_equal(rows, columns)
     assert (rows != used).any()
     assert not rows[:, 10:].any()
@@ -42,12 +42,14 @@ def test_rows_and_columns_give_the_same_assignments(seed, dtype):
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_looking_ahead_changes_nothing(ahead, seed, monkeypatch):
     """Many columns after the last active one, some of which come into use."""
-    monkeypatch.setattr(assignments, "AHEAD", ahead)
+    monkeypatch.setattr(by_columns, "AHEAD", ahead)
     (products, inner, weights), used = problem(seed, n_rows=60, room=90)
-    noise = draw_noise(jax.random.key(seed), len(weights), np.float64)
+    randomness = draw_randomness(jax.random.key(seed), len(weights), np.float64)
     last = used.any(axis=0).nonzero()[0].max(initial=0)
-    noise = noise._replace(any_row=noise.any_row.at[last].set(0.0))  # it comes out empty
-    arguments = (noise, used, products, inner, weights, 87, 1.0)
+    randomness = randomness._replace(
+        any_row=randomness.any_row.at[last].set(0.0)
+    )  # it comes out empty
+    arguments = (randomness, used, products, inner, weights, 87, 1.0)
     compiled = jax.jit(lambda *a: sweep_columns(*a))  # noqa: PLW0108  (a new one, not from the cache)
     columns = np.asarray(compiled(*arguments))
     np.testing.assert_array_equal(sweep_rows(*arguments), columns)
@@ -59,8 +61,8 @@ def test_looking_ahead_changes_nothing(ahead, seed, monkeypatch):
 
 def test_a_fixed_length_of_the_loop_and_threads_change_nothing(monkeypatch):
     (products, inner, weights), used = problem(1)
-    noise = draw_noise(jax.random.key(1), len(weights), np.float64)
-    arguments = (noise, used, products, inner, weights, 10, 1.0)
+    randomness = draw_randomness(jax.random.key(1), len(weights), np.float64)
+    arguments = (randomness, used, products, inner, weights, 10, 1.0)
     reference = sweep_rows(*arguments)
     monkeypatch.setattr(row_parallel, "THREADED_WORK", 0)
     np.testing.assert_array_equal(reference, sweep_rows(*arguments))
@@ -71,10 +73,12 @@ def test_a_fixed_length_of_the_loop_and_threads_change_nothing(monkeypatch):
 def test_more_room_changes_nothing():
     (products, inner, weights), used = problem(3)
     key = jax.random.key(3)
-    small = sweep_rows(draw_noise(key, 12, np.float64), used, products, inner, weights, 10, 1.0)
+    small = sweep_rows(
+        draw_randomness(key, 12, np.float64), used, products, inner, weights, 10, 1.0
+    )
     wide = [np.pad(products, ((0, 0), (0, 4))), np.pad(inner, (0, 4)), np.pad(weights, (0, 4))]
-    noise = draw_noise(key, 16, np.float64)
-    large = sweep_rows(noise, np.pad(used, ((0, 0), (0, 4))), *wide, 10, 1.0)
+    randomness = draw_randomness(key, 16, np.float64)
+    large = sweep_rows(randomness, np.pad(used, ((0, 0), (0, 4))), *wide, 10, 1.0)
     np.testing.assert_array_equal(small, large[:, :12])
 
 
@@ -119,10 +123,10 @@ def test_one_column_is_drawn_from_its_conditional_law():
     n = 40_000
 
     def draw(key):
-        noise = draw_noise(key, len(weights), jnp.float64)
+        randomness = draw_randomness(key, len(weights), jnp.float64)
         products, inner = jnp.asarray(rows @ vectors.T), jnp.asarray(vectors @ vectors.T)
         return sweep_columns(
-            noise, jnp.asarray(used), products, inner, jnp.asarray(weights), 3, variance
+            randomness, jnp.asarray(used), products, inner, jnp.asarray(weights), 3, variance
         )
 
     drawn = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), n)))

@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from latent_features.feature_problems import make_draw
 from statistical import FOUR, z_score
-from wideangle.latent_features.components import (
-    matters,
-    price,
-    removal_cost,
-    sample_rows,
-)
-from wideangle.latent_features.predict.held_out import FeatureDraw
+from wideangle.latent_features.predict.score import sample_rows
+from wideangle.latent_features.state import price, removal_cost, worth
 
 
 def problem(n_rows=300, dim=30, seed=0, noise=0.25, scales=(1.0, 1.0, 0.6, 0.4)):
@@ -21,7 +17,7 @@ def problem(n_rows=300, dim=30, seed=0, noise=0.25, scales=(1.0, 1.0, 0.6, 0.4))
     features[1] = features[0] + 0.5 * features[1]
     sticks = np.linspace(0.6, 0.1, len(scales))
     z = (rng.random((n_rows, len(scales))) < sticks).astype(np.uint8)
-    draw = FeatureDraw(features, sticks, noise, z)
+    draw = make_draw(features, sticks, noise, z)
     return draw, z @ features + np.sqrt(noise) * rng.normal(size=(n_rows, dim))
 
 
@@ -30,8 +26,16 @@ def statistics(draw, rows):
     return z.T @ z, z.T @ rows
 
 
+def cost_of(draw, rows):
+    return removal_cost(draw.vectors, draw.noise_variance, *statistics(draw, rows))
+
+
+def worth_of(draw, rows):
+    return worth(draw.vectors, draw.noise_variance, *statistics(draw, rows), len(rows))
+
+
 def log_likelihood(draw, rows, z):
-    return norm.logpdf(rows, z @ draw.features, np.sqrt(draw.noise_variance)).sum()
+    return norm.logpdf(rows, z @ draw.vectors, np.sqrt(draw.noise_variance)).sum()
 
 
 def test_removal_cost_is_the_loss_of_log_likelihood():
@@ -42,7 +46,7 @@ def test_removal_cost_is_the_loss_of_log_likelihood():
         without = draw.assignments.copy()
         without[:, k] = 0
         expected.append(whole - log_likelihood(draw, rows, without))
-    np.testing.assert_allclose(removal_cost(draw, *statistics(draw, rows)), expected, rtol=1e-9)
+    np.testing.assert_allclose(cost_of(draw, rows), expected, rtol=1e-9)
 
 
 def test_price_by_hand():
@@ -69,8 +73,8 @@ def test_a_vector_fitted_to_noise_does_not_matter_however_many_columns(count):
     rows = rng.normal(size=(50, 4000))
     z = np.zeros((50, 1), np.uint8)
     z[:count] = 1
-    draw = FeatureDraw(rows[:count].mean(axis=0)[None], np.full(1, 0.1), 1.0, z)
-    assert not matters(draw, *statistics(draw, rows), 50).any()
+    draw = make_draw(rows[:count].mean(axis=0)[None], np.full(1, 0.1), 1.0, z)
+    assert not (worth_of(draw, rows) > 0).any()
 
 
 def test_true_features_matter_and_unneeded_ones_do_not():
@@ -79,46 +83,34 @@ def test_true_features_matter_and_unneeded_ones_do_not():
     tiny = 0.05 * rng.normal(size=(2, 30))
     z_tiny = rng.random((300, 2)) < 0.3
     unused = rng.normal(size=(1, 30))
-    wider = FeatureDraw(
-        np.concatenate([draw.features, tiny, unused]),
-        np.append(draw.sticks, [0.3, 0.3, 0.01]),
+    wider = make_draw(
+        np.concatenate([draw.vectors, tiny, unused]),
+        np.append(draw.weights, [0.3, 0.3, 0.01]),
         0.25,
         np.concatenate([draw.assignments, z_tiny, np.zeros((300, 1))], axis=1).astype(np.uint8),
     )
-    found = matters(wider, *statistics(wider, rows), 300)
+    found = worth_of(wider, rows) > 0
     np.testing.assert_array_equal(found, [True] * 4 + [False] * 3)
 
 
 def test_hundreds_of_features_matter_at_once():
     # Each holds less than half a percent of the energy, and all are there.
     draw, rows = problem(2000, 400, scales=(0.5,) * 250)
-    found = matters(draw, *statistics(draw, rows), 2000)
-    assert found.all()
-
-
-def test_the_factor_sets_the_rule():
-    draw, rows = problem()
-    stats = statistics(draw, rows)
-    squares = np.sum(draw.features**2, axis=1)
-    ratio = removal_cost(draw, *stats) / price(np.diagonal(stats[0]), squares, 0.25, 300, 30)
-    middle = np.sort(ratio)[1:3].mean()
-    np.testing.assert_array_equal(matters(draw, *stats, 300, factor=middle), ratio > middle)
-    assert matters(draw, *stats, 300, factor=0.0).all()
-    assert not matters(draw, *stats, 300, factor=1e9).any()
+    assert (worth_of(draw, rows) > 0).all()
 
 
 def test_float32_statistics_give_the_same_answer():
     draw, rows = problem()
-    single = draw._replace(features=draw.features.astype(np.float32))
+    vectors = draw.vectors.astype(np.float32)
     stats = [part.astype(np.float32) for part in statistics(draw, rows)]
     np.testing.assert_allclose(
-        removal_cost(single, *stats), removal_cost(draw, *statistics(draw, rows)), rtol=1e-3
+        removal_cost(vectors, draw.noise_variance, *stats), cost_of(draw, rows), rtol=1e-3
     )
 
 
 def test_sampled_rows_have_the_moments_of_the_model():
     draw, _ = problem(dim=3)
     rows = sample_rows(draw, 20_000, np.random.default_rng(0))
-    assert z_score(rows, draw.sticks @ draw.features) < FOUR
-    variance = (draw.sticks * (1 - draw.sticks)) @ draw.features**2 + draw.noise_variance
-    assert z_score((rows - draw.sticks @ draw.features) ** 2, variance) < FOUR
+    assert z_score(rows, draw.weights @ draw.vectors) < FOUR
+    variance = (draw.weights * (1 - draw.weights)) @ draw.vectors**2 + draw.noise_variance
+    assert z_score((rows - draw.weights @ draw.vectors) ** 2, variance) < FOUR

@@ -63,7 +63,7 @@ def test_activations_and_means_average_exact_posteriors():
         have = [s for s in range(len(draws)) if index[s, k] >= 0]
         mean = np.mean([exact[s][:, index[s, k]] for s in have], axis=0)
         np.testing.assert_allclose(model.transform(FRESH)[:, k], mean, atol=1e-9)
-    mean = np.mean([p @ draw.features for p, draw in zip(exact, draws, strict=True)], axis=0)
+    mean = np.mean([p @ draw.vectors for p, draw in zip(exact, draws, strict=True)], axis=0)
     np.testing.assert_allclose(model.reconstruct(FRESH), mean * model.scaling_.scale, atol=1e-8)
 
 
@@ -77,7 +77,7 @@ def test_hidden_entries_are_scored_in_scaling_of_the_data():
     for draw in draws_of(model)[0]:
         joint, states = log_joint(draw, holed)
         share = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-        centre = states @ draw.features[:, 1]
+        centre = states @ draw.vectors[:, 1]
         noise = np.sqrt(draw.noise_variance)
         here = norm.pdf(rows[:, 1:2] / model.scaling_.scale, centre, noise)
         densities.append(np.sum(share * here, axis=1) / model.scaling_.scale)
@@ -106,10 +106,10 @@ def test_pure_noise_has_no_components_and_everything_works():
 
 def test_without_any_feature_the_score_is_that_of_noise():
     model = deepcopy(fitted("noise"))
-    nothing = [state for state in model.chains_.states if len(state.weights) == 0]
+    nothing = [state for state in model.chains_.draws if len(state.weights) == 0]
     assert nothing
-    model.chains_ = model.chains_._replace(states=nothing)
-    noise = np.sqrt([float(state.hyper.noise) for state in nothing]) * model.scaling_.scale
+    model.chains_ = model.chains_._replace(draws=nothing)
+    noise = np.sqrt([float(state.hyper.noise_variance) for state in nothing]) * model.scaling_.scale
     by_draw = norm.logpdf(NOISE[None], scale=noise[:, None, None]).sum(axis=2)
     expected = logsumexp(by_draw, axis=0) - np.log(len(noise))
     np.testing.assert_allclose(model.score_samples(NOISE), expected, rtol=1e-10)
@@ -141,17 +141,17 @@ def test_sparse_rows_are_dense_rows_and_stay_sparse(rows, monkeypatch):
     holes = np.where(np.abs(rows) < 1.0, 0.0, rows)
     csr = sparse.csr_array(holes)
     # One start for both: searches break ties by the last bit.
-    start = fitted().chains_.states[0]
+    start = fitted().chains_.draws[0]
     features, used = start.vectors.astype(float), start.assignments
     begin = Start(features, used, 0.1, 0.0, np.zeros(1))
     monkeypatch.setattr(lfm_fit, "find_features", lambda *a, **k: begin)
     dense = fit(holes, standardise=True)
-    seen, run = [], lfm_fit.run_chain
+    swept, run = [], lfm_fit.run_chain
     monkeypatch.setattr(
-        lfm_fit, "run_chain", lambda c, r, *a, **k: seen.append(r.is_sparse) or run(c, r, *a, **k)
+        lfm_fit, "run_chain", lambda c, r, *a, **k: swept.append(r.is_sparse) or run(c, r, *a, **k)
     )
     model = fit(csr, standardise=True)
-    assert seen == [True, True]
+    assert swept == [True, True]
     np.testing.assert_allclose(model.scaling_.shift, np.nanmean(holes, axis=0))
     np.testing.assert_allclose(model.components_, dense.components_, atol=1e-6)
     for method in METHODS:
@@ -225,7 +225,7 @@ def test_fixed_numbers_stay_fixed():
     assert model.alpha_ == pytest.approx(2.0)
     assert model.noise_scale_ == pytest.approx(0.3)
     assert "feature_scale" not in model.trace_.values  # never changes
-    state = model.chains_.states[0]
+    state = model.chains_.draws[0]
     assert float(state.hyper.rate) == pytest.approx((model.scaling_.scale / 2.0) ** 2)
     assert tuple(map(float, state.hyper.buffet)) == pytest.approx((2.0, 0.1, 2.0))
     for name in ("alpha", "noise_scale"):
@@ -280,7 +280,7 @@ def test_samples_have_the_moments_of_the_draws():
     model = fitted()
     rows = model.sample(20_000)
     draws, _ = draws_of(model)
-    means = [draw.sticks @ draw.features * model.scaling_.scale for draw in draws]
+    means = [draw.weights @ draw.vectors * model.scaling_.scale for draw in draws]
     error = rows.std(axis=0) / np.sqrt(len(rows))
     # The share of each draw is random too.
     error = np.hypot(error, np.std(means, axis=0) / np.sqrt(len(rows)))

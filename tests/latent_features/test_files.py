@@ -75,7 +75,9 @@ def cut(name):
 
 
 WRONG = {
-    "no draws": lambda arrays, meta: [arrays.pop(k) for k in list(arrays) if k.startswith("kept_")],
+    "no draws": lambda arrays, meta: [
+        arrays.pop(k) for k in list(arrays) if k.startswith("draws_")
+    ],
     "no scale": lambda arrays, meta: meta.pop("scale"),
     "a setting nobody knows": lambda arrays, meta: meta["settings"].update(colour="red"),
     "a setting out of range": lambda arrays, meta: meta["settings"]["inference"]["params"].update(
@@ -89,7 +91,7 @@ WRONG = {
     "no components": without("matched_components"),
     "too few chains": cut("chains"),
     "too short a shift": cut("shift"),
-    "too few features": cut("kept_vectors"),
+    "too few features": cut("draws_vectors"),
     "too few indices": cut("matched_index"),
     "indices out of range": lambda arrays, meta: arrays.update(
         matched_index=arrays["matched_index"] + 100

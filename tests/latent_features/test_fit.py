@@ -16,10 +16,12 @@ from sklearn.exceptions import NotFittedError
 
 from latent_features.feature_fits import GAPS, N_CHAINS, N_WARMUP, X, fit, fitted, quick, quiet
 from wideangle.latent_features import fit as lfm_fit
-from wideangle.latent_features import store as lfm_store
-from wideangle.latent_features.chain import RoomError, room_for
+from wideangle.latent_features.files import ChainCheckpoint
 from wideangle.latent_features.fit import n_workers
-from wideangle.storage import StorageError
+from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.search.start import find_features
+from wideangle.latent_features.state import RoomError, room_for
+from wideangle.storage import StorageError, checkpoint
 
 
 def assert_same_draws(left, right):
@@ -36,20 +38,20 @@ def assert_same_draws(left, right):
 @pytest.fixture
 def every_sweep(monkeypatch):
     """Save after every sweep."""
-    monkeypatch.setattr(lfm_store, "EVERY", 0.0)
-    monkeypatch.setattr(lfm_store, "PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    monkeypatch.setitem(checkpoint.SavedRun.__init__.__kwdefaults__, "every_seconds", 0.0)
 
 
 def after_saves(monkeypatch, action, at):
     """Do something once a chain has saved its state after sweep ``at``."""
-    save = lfm_store.ChainFile.save
+    save = ChainCheckpoint.save_chain
 
     def noticed(self, chain, *, now=False):
         save(self, chain, now=now)
-        if self.path is not None and chain.n_done == at and not now:
+        if chain.n_done == at and not now:
             action(self)
 
-    monkeypatch.setattr(lfm_store.ChainFile, "save", noticed)
+    monkeypatch.setattr(ChainCheckpoint, "save_chain", noticed)
 
 
 @pytest.mark.usefixtures("every_sweep")
@@ -60,7 +62,7 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
     folder, copy = tmp_path / "folder", tmp_path / "copy"
 
     def keep(file):
-        if file.path.name == "chain-0.safetensors":
+        if file.path.name == "chain-0":
             shutil.copytree(folder, copy)
 
     after_saves(monkeypatch, keep, at)
@@ -70,9 +72,9 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
     monkeypatch.undo()
     # With one worker the second chain has not begun; without its file all search again.
     files = sorted(path.name for path in copy.iterdir())
-    assert files == ["chain-0.safetensors", "chain-1.safetensors"]
+    assert files == ["chain-0", "chain-1"]
     if at == 3:
-        (copy / files[1]).unlink()
+        shutil.rmtree(copy / files[1])
     searched = []
     find = lfm_fit.find_features
     monkeypatch.setattr(
@@ -89,14 +91,14 @@ def test_a_killed_process_is_taken_up_to_the_same_bits(tmp_path):
     tests = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, str(tests / "latent_features" / "killed_fit.py"), str(folder)],
-        env=os.environ | {"PYTHONPATH": str(tests)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *sys.path])},
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(list(folder.glob("chain-*.safetensors"))) == N_CHAINS
+    assert len(list(folder.glob("chain-*/state.safetensors"))) == N_CHAINS
     assert_same_draws(fit(GAPS, checkpoint=folder), fitted("gaps"))
 
 
@@ -105,10 +107,9 @@ def interrupt(*_):
     time.sleep(0.5)  # until the main thread has seen it
 
 
+@pytest.mark.usefixtures("every_sweep")
 def test_ctrl_c_keeps_the_draws_there_are(tmp_path, monkeypatch):
     whole = fitted()
-    monkeypatch.setattr(lfm_store, "EVERY", 0.0)
-    monkeypatch.setattr(lfm_store, "PATIENCE", 0.0)
     after_saves(monkeypatch, interrupt, N_WARMUP + 4)
     settings = {"n_jobs": 1, "checkpoint": tmp_path / "folder"}
     with pytest.warns(RuntimeWarning, match="interrupted"):
@@ -154,9 +155,9 @@ def test_ctrl_c_before_the_first_draw_ends_the_fit(phase, tmp_path, monkeypatch)
 
 def test_a_search_stops_between_hops():
     asked = []
-    lfm_fit.find_features(
+    find_features(
         np.random.default_rng(0),
-        lfm_fit.FeatureRows(X),
+        MemoryRows(X),
         max_features=5,
         hops=1000,
         stop=lambda: asked.append(0) or len(asked) > 1,
@@ -176,12 +177,12 @@ def test_errors_of_workers_reach_the_caller(function, monkeypatch):
 
 def test_chains_that_have_hardly_begun_are_left_out():
     def chain(n):
-        return SimpleNamespace(trace={"n_active": [1.0] * n} if n else {}, kept=["state"] * n)
+        return SimpleNamespace(trace={"n_active": [1.0] * n} if n else {}, draws=["draw"] * n)
 
     chains = [chain(8), chain(0), chain(3), chain(4)]
-    assert lfm_fit._worth_keeping(chains) == [chains[0], chains[3]]
+    assert lfm_fit._worth_keeping(chains, [None] * 4) == [chains[0], chains[3]]
     with pytest.raises(KeyboardInterrupt, match="before the first draw"):
-        lfm_fit._worth_keeping([chain(0)])
+        lfm_fit._worth_keeping([chain(0)], [None])
 
 
 @pytest.mark.usefixtures("every_sweep")
@@ -189,11 +190,11 @@ def test_a_folder_of_another_fit_is_refused_and_left_alone(tmp_path, monkeypatch
     folder, copy = tmp_path / "folder", tmp_path / "copy"
     after_saves(monkeypatch, lambda file: shutil.copytree(folder, copy), 3)
     fit(checkpoint=folder, inference__n_chains=1)
-    before = (copy / "chain-0.safetensors").read_bytes()
+    before = (copy / "chain-0" / "state.safetensors").read_bytes()
     for rows, settings in ((X + 1, {}), (X, {"process__alpha": 1.0}), (X, {"random_state": 1})):
         with pytest.raises(StorageError, match="other data, settings or seed"):
             fit(rows, checkpoint=copy, inference__n_chains=1, **settings)
-    assert (copy / "chain-0.safetensors").read_bytes() == before
+    assert (copy / "chain-0" / "state.safetensors").read_bytes() == before
 
 
 def test_a_folder_can_be_used_again(tmp_path):

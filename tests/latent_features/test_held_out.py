@@ -9,15 +9,16 @@ from latent_features.feature_problems import (
     brute_force,
     fields_of,
     log_joint,
+    make_draw,
     random_draw,
     random_rows,
 )
 from statistical import FOUR, RARE, ks_pvalue, z_score
+from wideangle.latent_features import parallel as row_parallel
 from wideangle.latent_features.predict import enumerated as enumerated_rows
 from wideangle.latent_features.predict import held_out as held_out_rows
 from wideangle.latent_features.predict.enumerated import enumerate_rows
-from wideangle.latent_features.predict.held_out import FeatureDraw, gibbs_rows
-from wideangle.latent_features.rows import parallel as row_parallel
+from wideangle.latent_features.predict.held_out import gibbs_rows
 
 
 def log_density_of(fields, states):
@@ -34,8 +35,8 @@ def test_fields_are_the_joint_density():
     np.testing.assert_allclose(log_density_of(fields_of(draw, rows), states), expected, rtol=1e-12)
 
 
-def test_sticks_at_the_ends_stay_finite():
-    draw = random_draw(3, 4)._replace(sticks=np.array([1.0, 0.0, 0.5], np.float32))
+def test_weights_at_the_ends_stay_finite():
+    draw = random_draw(3, 4)._replace(weights=np.array([1.0, 0.0, 0.5], np.float32))
     evidence, activation = enumerate_rows(fields_of(draw, random_rows(draw, 5)))
     assert np.isfinite(evidence).all()
     np.testing.assert_allclose(activation[:, :2], [[1.0, 0.0]] * 5, atol=1e-6)
@@ -52,7 +53,7 @@ def test_enumeration_is_brute_force(n_features):
 
 
 def test_enumeration_without_features_is_the_noise_density():
-    draw = FeatureDraw(np.zeros((0, 4)), np.zeros(0), 0.5)
+    draw = make_draw(np.zeros((0, 4)), np.zeros(0), 0.5)
     rows = np.random.default_rng(0).normal(size=(3, 4))
     evidence, activation = enumerate_rows(fields_of(draw, rows))
     expected = -(rows**2).sum(axis=1) - 2.0 * np.log(np.pi)
@@ -72,11 +73,11 @@ def test_enumeration_survives_tiny_noise_and_far_rows():
 def test_float32_draws_and_rows_lose_little():
     draw = random_draw(8, 200)
     rows = random_rows(draw, 20).astype(np.float32)
-    single = FeatureDraw(
-        draw.features.astype(np.float32), draw.sticks.astype(np.float32), np.float32(0.25)
+    single = make_draw(
+        draw.vectors.astype(np.float32), draw.weights.astype(np.float32), np.float32(0.25)
     )
-    double = FeatureDraw(
-        single.features.astype(float), single.sticks.astype(float), draw.noise_variance
+    double = make_draw(
+        single.vectors.astype(float), single.weights.astype(float), draw.noise_variance
     )
     np.testing.assert_allclose(
         enumerate_rows(fields_of(single, rows))[0],
@@ -89,8 +90,8 @@ def gibbs_is_off(module):
     """Standard errors between activations by many short Gibbs runs and by brute force."""
     draw = random_draw(6, 4, noise=0.5)
     rows = np.repeat(random_rows(draw, 1), 6000, axis=0)
-    gram = draw.features @ draw.features.T
-    fields = module.row_fields(draw, rows @ draw.features.T, (rows**2).sum(axis=1), gram)
+    gram = draw.vectors @ draw.vectors.T
+    fields = module.row_fields(draw, rows @ draw.vectors.T, (rows**2).sum(axis=1), gram)
     exact = brute_force(draw, rows[:1])[1][0]
     activation, states = module.gibbs_rows(fields, 3, n_sweeps=10, n_warmup=25)
     return max(z_score(activation, exact), z_score(states.mean(axis=1), exact))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from wideangle.latent_features import match as lfm_match
-from wideangle.latent_features.match import match, relative_distance
-from wideangle.latent_features.predict.held_out import FeatureDraw
+from latent_features.feature_problems import make_draw
+from wideangle.latent_features import posterior
+from wideangle.latent_features.posterior import match, relative_distance
 
 TRUTH = np.random.default_rng(0).normal(size=(6, 20)) * np.linspace(0.5, 3.0, 6)[:, None]
 
@@ -21,7 +21,7 @@ def shuffled_draws(n_draws, *, jitter=0.1, absent=(), spurious=0, dtype=float):
         features = TRUTH[order] + jitter * rng.normal(size=(len(order), 20))
         features = np.concatenate([features, rng.normal(size=(spurious, 20))])
         sticks = np.append((order + 1) / 10.0, np.full(spurious, 0.01))
-        draws.append(FeatureDraw(features.astype(dtype), sticks.astype(dtype), 0.25))
+        draws.append(make_draw(features.astype(dtype), sticks.astype(dtype), 0.25))
         orders.append(np.append(order, np.full(spurious, -1)))
     return draws, orders
 
@@ -91,17 +91,20 @@ def test_spurious_features_are_left_out():
     check_index(matched, orders)
 
 
-def test_masks_leave_features_out_and_keep_their_numbers():
+def test_features_worth_nothing_are_left_out_and_numbers_stay():
     draws, orders = shuffled_draws(10, spurious=2)
-    masks = [order != 3 for order in orders]
-    matched = match(draws, masks)
+    draws = [
+        draw._replace(worth=np.where(order == 3, -1.0, 1.0))
+        for draw, order in zip(draws, orders, strict=True)
+    ]
+    matched = match(draws)
     assert 3 not in truth_of(matched)
     check_index(matched, orders)
 
 
 def test_a_feature_and_its_negative_are_two():
     draws, _ = shuffled_draws(10)
-    flipped = [d._replace(features=-d.features) for d in draws[5:]]
+    flipped = [d._replace(vectors=-d.vectors) for d in draws[5:]]
     matched = match(draws[:5] + flipped)
     assert len(matched.components) == 12
     np.testing.assert_array_equal(matched.presence, 0.5)
@@ -110,7 +113,7 @@ def test_a_feature_and_its_negative_are_two():
 
 def test_lengths_count_not_only_directions():
     draws, _ = shuffled_draws(10)
-    longer = [d._replace(features=2.5 * d.features) for d in draws[5:]]
+    longer = [d._replace(vectors=2.5 * d.vectors) for d in draws[5:]]
     assert len(match(draws[:5] + longer).components) == 12
 
 
@@ -135,20 +138,20 @@ def test_crowded_features_are_assigned_with_the_least_total_distance():
     left, right = linear_sum_assignment(distance)
     expected = np.empty(2, int)
     expected[right] = left
-    np.testing.assert_array_equal(lfm_match._assign(vectors, centres, 0.5), expected)
+    np.testing.assert_array_equal(posterior._assign(vectors, centres, 0.5), expected)
     assert distance.argmin(axis=1).tolist() == [1, 1]  # one to one is not nearest
 
 
 def test_a_pair_beyond_the_cutoff_is_not_forced():
     # Both vectors are near the first centre; the second pair would be left over, too far apart.
     centres, vectors = np.array([[10.0], [14.0]]), np.array([[10.0], [6.0]])
-    np.testing.assert_array_equal(lfm_match._assign(vectors, centres, 0.5), [0, -1])
+    np.testing.assert_array_equal(posterior._assign(vectors, centres, 0.5), [0, -1])
 
 
 def test_candidates_are_plain_means_of_what_they_collect():
     draws, orders = shuffled_draws(9)
-    centres = lfm_match._candidates([d.features.astype(np.float32) for d in draws], 0.5)
-    means = np.mean([d.features[np.argsort(o)] for d, o in zip(draws, orders, strict=True)], axis=0)
+    centres = posterior._candidates([d.vectors.astype(np.float32) for d in draws], 0.5)
+    means = np.mean([d.vectors[np.argsort(o)] for d, o in zip(draws, orders, strict=True)], axis=0)
     np.testing.assert_allclose(centres, means[orders[0]], rtol=1e-4, atol=1e-5)
 
 
@@ -160,10 +163,10 @@ def test_the_search_begins_with_the_reference(monkeypatch):
         seen.append(searched[0])
         return candidates(searched, cutoff)
 
-    candidates = lfm_match._candidates
-    monkeypatch.setattr(lfm_match, "_candidates", spy)
+    candidates = posterior._candidates
+    monkeypatch.setattr(posterior, "_candidates", spy)
     match(draws, reference=3)
-    np.testing.assert_allclose(seen[0], draws[3].features, rtol=1e-6)
+    np.testing.assert_allclose(seen[0], draws[3].vectors, rtol=1e-6)
 
 
 def test_relative_distance_against_plain_norms():
@@ -180,7 +183,7 @@ def test_relative_distance_against_plain_norms():
 
 def test_rare_components_are_searched_for_in_more_draws():
     chains = np.zeros(500, int)
-    few, many = (lfm_match._searched(chains, 7, p) for p in (0.5, 0.05))
+    few, many = (posterior._searched(chains, 7, p) for p in (0.5, 0.05))
     assert len(few) in (10, 11) and few[0] == 7 and len(set(few)) == len(few)
     assert (1 - 0.05) ** len(many) <= 1e-3
     draws, _ = shuffled_draws(100, absent=[[2]] * 90)
@@ -189,7 +192,7 @@ def test_rare_components_are_searched_for_in_more_draws():
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (3, 0)])
 def test_draws_without_features(sizes):
-    draws = [FeatureDraw(TRUTH[:k], np.full(k, 0.1), 1.0) for k in sizes]
+    draws = [make_draw(TRUTH[:k], np.full(k, 0.1), 1.0) for k in sizes]
     matched = match(draws, min_presence=0.5)
     assert matched.components.shape == (max(sizes), 20)
     assert matched.index.shape == (2, max(sizes))

@@ -1,20 +1,22 @@
 """What chains say together: components of seen entries, units, sentences."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from latent_features.feature_fits import GAPS, fitted
 from wideangle.latent_features import posterior as lfm_posterior
-from wideangle.latent_features.chain import State
-from wideangle.latent_features.components import removal_cost
-from wideangle.latent_features.posterior import Gathered, disagreements, some_draws, to_arviz
-from wideangle.latent_features.predict.held_out import FeatureDraw
-from wideangle.latent_features.rows.columns import gram_of
-from wideangle.latent_features.settings import Scaling, make_rows
-from wideangle.latent_features.store import as_hyper
+from wideangle.latent_features.files import as_hyper
+from wideangle.latent_features.posterior import (
+    DrawsOfChains,
+    disagreements,
+    some_draws,
+    to_arviz,
+)
+from wideangle.latent_features.rows import rows_in_memory
+from wideangle.latent_features.rows.memory import gram_of
+from wideangle.latent_features.settings import Scaling
+from wideangle.latent_features.state import Draw, removal_cost
 
 RNG = np.random.default_rng(0)
 NOISE = 0.3
@@ -23,13 +25,13 @@ NOISE = 0.3
 @pytest.mark.parametrize("offset", [None, np.linspace(-1, 1, 6)], ids=["as is", "centred"])
 def test_removal_costs_the_likelihood_of_seen_entries(offset):
     used = RNG.integers(0, 2, (len(GAPS), 3)).astype(np.uint8)
-    draw = FeatureDraw(RNG.normal(size=(3, 6)), np.full(3, 0.5), NOISE)
-    rows = make_rows(GAPS, offset)
-    cost = removal_cost(draw, gram_of(used), lfm_posterior._cross(rows, used, draw))
+    vectors = RNG.normal(size=(3, 6))
+    (rows,) = rows_in_memory(GAPS, offset)
+    cost = removal_cost(vectors, NOISE, gram_of(used), rows.cross_observed(used, vectors))
     centred = GAPS if offset is None else GAPS - offset
 
     def log_lik(z):
-        return np.nansum(norm.logpdf(centred, z @ draw.features, np.sqrt(NOISE)))
+        return np.nansum(norm.logpdf(centred, z @ vectors, np.sqrt(NOISE)))
 
     for k in range(3):
         less = used.copy()
@@ -41,12 +43,13 @@ def state(n_features, noise=1.0):
     hyper = as_hyper(np.array([1.0, 0.0, 1.0, noise, 0.0, 2.0]))
     used = RNG.integers(0, 2, (5, n_features)).astype(np.uint8)
     vectors = RNG.normal(size=(n_features, 6))
-    return State(RNG.random(n_features), vectors, np.packbits(used, axis=1), hyper)
+    packed = np.packbits(used, axis=1)
+    return Draw(RNG.random(n_features), vectors, hyper, packed, np.ones(n_features))
 
 
 def test_draws_are_padded_and_in_units_of_the_data():
     states = [state(n) for n in (2, 0, 3, 1, 1)]
-    gathered = Gathered(states, np.array([0, 0, 0, 1, 1]), {})
+    gathered = DrawsOfChains(states, np.array([0, 0, 0, 1, 1]), {})
     values = lfm_posterior.as_draws(gathered, Scaling(np.zeros(6), 10.0)).values
     assert values["features"].shape == (2, 2, 3, 6)  # cut to the shorter chain
     np.testing.assert_array_equal(values["n_features"], [[2, 0], [1, 1]])
@@ -61,17 +64,17 @@ def test_extreme_units_have_a_place(scale):
     one = state(1)
     one = one._replace(vectors=one.vectors.astype(np.float32))
     units = Scaling(np.zeros(6), scale)
-    values = lfm_posterior.as_draws(Gathered([one], np.array([0]), {}), units).values
+    values = lfm_posterior.as_draws(DrawsOfChains([one], np.array([0]), {}), units).values
     np.testing.assert_allclose(values["features"][0, 0, 0] / scale, one.vectors[0], rtol=1e-6)
 
 
 def test_predictions_use_states_of_every_chain():
     states = [state(1, noise=float(i)) for i in range(60)]
-    draws, numbers = some_draws(Gathered(states, np.repeat(np.arange(4), 15), {}))
+    draws, numbers = some_draws(DrawsOfChains(states, np.repeat(np.arange(4), 15), {}))
     assert len(draws) == len(numbers) == lfm_posterior.N_DRAWS
     assert (numbers[0], numbers[-1]) == (0, 59)
     assert [draw.noise_variance for draw in draws] == numbers.tolist()
-    few, numbers = some_draws(Gathered(states[:3], np.zeros(3, int), {}))
+    few, numbers = some_draws(DrawsOfChains(states[:3], np.zeros(3, int), {}))
     assert len(few) == 3 and numbers.tolist() == [0, 1, 2]
 
 
@@ -83,7 +86,9 @@ def test_the_trace_is_in_units_of_the_data(magnitude_shape):
     }
     numbers["acceptance"] = np.array([[0.1, 0.2]])
     trace = lfm_posterior.trace(
-        Gathered([state(1)], np.array([0]), numbers), Scaling(np.zeros(6), 10.0), magnitude_shape
+        DrawsOfChains([state(1)], np.array([0]), numbers),
+        Scaling(np.zeros(6), 10.0),
+        magnitude_shape,
     )
     np.testing.assert_allclose(trace["noise_scale"], [[10.0, 20.0]])
     np.testing.assert_allclose(trace["residual_rms"], [[10.0, 40.0]])
@@ -97,25 +102,24 @@ def test_the_trace_is_in_units_of_the_data(magnitude_shape):
     }  # fmt: skip
 
 
-def model(objectives, n_disputed=0):
-    matched = SimpleNamespace(n_disputed=n_disputed)
-    return SimpleNamespace(start_objectives_=np.array(objectives), matched_=matched, n_rows_=100)
+def sentences(objectives, n_disputed=0):
+    return disagreements(np.array(objectives), n_disputed, 100)
 
 
 @pytest.mark.parametrize("objectives", [[5.0], [5.0, 4.0], [50.0, 49.0, 0.0], [np.nan, np.nan]])
 def test_searches_that_agree_are_not_mentioned(objectives):
-    assert disagreements(model(objectives)) == []
+    assert sentences(objectives) == []
 
 
 @pytest.mark.parametrize("objectives", [[50.0, 0.0], [50.0, 0.0, -10.0, 10.0]])
 def test_a_best_search_that_stands_alone_is_reported(objectives):
-    (sentence,) = disagreements(model(objectives))
+    (sentence,) = sentences(objectives)
     assert f"only one of {len(objectives)} searches" in sentence
     assert "(50;" in sentence
 
 
 def test_chains_that_disagree_are_reported():
-    (sentence,) = disagreements(model([1.0, 1.0], n_disputed=3))
+    (sentence,) = sentences([1.0, 1.0], n_disputed=3)
     assert sentence.startswith("3 features are in most draws of one chain and not of another")
 
 

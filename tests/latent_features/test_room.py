@@ -8,17 +8,22 @@ import numpy as np
 import pytest
 
 from feature_geweke import geweke
-from latent_features.test_device_chain import begin
+from latent_features.test_chain import begin
 from statistical import measured
-from wideangle.latent_features import chain as lfm_chain
-from wideangle.latent_features import device_chain as lfm_device
-from wideangle.latent_features.chain import Plan, more_room, room_for
+from wideangle.latent_features import state as lfm_state
+from wideangle.latent_features.chain import Plan, run_chain
 from wideangle.latent_features.rows.device import DenseRows
-from wideangle.latent_features.sampler import design as lfm_design
-from wideangle.latent_features.sampler import pool as lfm_pool
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.sampler.vectors import Steps
-from wideangle.latent_features.state import set_aside, taken_up, with_room
+from wideangle.latent_features.sampler import births
+from wideangle.latent_features.sampler.directions import Steps
+from wideangle.latent_features.sampler.sweep import sweep_without_assignments
+from wideangle.latent_features.state import (
+    Design,
+    attached,
+    detached,
+    more_room,
+    room_for,
+    with_room,
+)
 from wideangle_lab.calibration import features as calibration
 from wideangle_lab.calibration.features import pitman_yor
 
@@ -32,7 +37,7 @@ def test_arrays_of_another_size_hold_the_same_features():
     features = chain.features
     room, n_live = features.room, int(features.n_live)
     used = features.assignments
-    for made in (features, set_aside(features)):
+    for made in (features, detached(features)):
         wider = with_room(made, room + 10)
         assert wider.room == wider.assignments.shape[1] == room + 10
         for size in (room, n_live):
@@ -40,7 +45,7 @@ def test_arrays_of_another_size_hold_the_same_features():
             assert back.room == back.assignments.shape[1] == size
             whole = with_room(back, room)
             if made is not features:
-                whole = taken_up(whole, used)
+                whole = attached(whole, used)
             jax.tree.map(np.testing.assert_array_equal, whole, features)
 
 
@@ -48,40 +53,37 @@ def test_wide_arrays_grow_only_for_features_in_use():
     chain, _ = begin(POWER_LAW)
     small = chain.features
     assert more_room(small, POWER_LAW) == room_for(small.room) > small.room
-    wide = with_room(small, lfm_design.WIDE)
+    wide = with_room(small, lfm_state.WIDE)
     assert more_room(wide, POWER_LAW) is None
-    assert more_room(wide, Design()) == room_for(lfm_design.WIDE)
-    full = wide._replace(n_live=jnp.array(lfm_design.WIDE // 2 + 1))
-    assert more_room(full, POWER_LAW) == room_for(lfm_design.WIDE)
-    largest = with_room(small, lfm_chain.ROOMS[-1])
+    assert more_room(wide, Design()) == room_for(lfm_state.WIDE)
+    full = wide._replace(n_live=jnp.array(lfm_state.WIDE // 2 + 1))
+    assert more_room(full, POWER_LAW) == room_for(lfm_state.WIDE)
+    largest = with_room(small, lfm_state.ROOMS[-1])
     assert more_room(largest, POWER_LAW) is None
-    with pytest.raises(lfm_chain.RoomError, match="larger noise"):
-        more_room(largest._replace(n_live=jnp.array(lfm_chain.ROOMS[-1] - 1)), POWER_LAW)
+    with pytest.raises(lfm_state.RoomError, match="larger noise"):
+        more_room(largest._replace(n_live=jnp.array(lfm_state.ROOMS[-1] - 1)), POWER_LAW)
 
 
 @pytest.mark.usefixtures("compile_quickly")
 def test_host_and_device_leave_the_same_assignments_alone(monkeypatch):
     """Arrays that never grow: some sweeps do without assignments, on the device the same ones."""
-    monkeypatch.setattr(lfm_design, "WIDE", 0)
+    monkeypatch.setattr(lfm_state, "WIDE", 0)
     design = Design("gaussian", False, n_null_moves=1, n_single_moves=1)
-    plan = Plan(1, 12, 12)
+    plan = Plan(1, 12, 1)
     chains = []
-    for run, place in [
-        (lfm_chain.run_chain, lambda rows: rows),
-        (lfm_device.run_chain_on_device, lambda rows: rows.on_device()),
-    ]:
-        chain, rows = begin(design)
+    for place in ("host", "device"):
+        chain, rows = begin(design, place=place)
         hyper = chain.features.hyper
         hyper = hyper._replace(buffet=hyper.buffet._replace(mass=jnp.array(6.0)))
         chain.features = with_room(chain.features, 16)._replace(hyper=hyper)
-        run(chain, place(rows), design, plan)
+        run_chain(chain, rows, design, plan)
         assert chain.features.room == 16
         assert chain.n_done == plan.n_sweeps
-        assert len(chain.trace["n_active"]) == len(chain.kept) == 12
+        assert len(chain.trace["n_active"]) == len(chain.draws) == 12
         chains.append(chain)
-    here, there = chains
+    host, device = chains
     same = []
-    for left, right in zip(here.kept, there.kept, strict=True):
+    for left, right in zip(host.draws, device.draws, strict=True):
         np.testing.assert_array_equal(left.assignments, right.assignments)
         np.testing.assert_allclose(left.vectors, right.vectors, atol=1e-6)
         same.append(sorted(map(tuple, left.assignments.T)))  # in the order of new weights
@@ -104,7 +106,7 @@ def _or_else(fallback):
 def _left_alone(key, features, rows, moved, design):
     """What chains do."""
     steps = Steps(jnp.array(calibration.STEPS), jnp.array(calibration.STEPS))
-    return lfm_device.without_assignments(key, features, DenseRows(rows), design, steps)[0]
+    return sweep_without_assignments(key, features, DenseRows(rows), design, steps)[0]
 
 
 def _weights_kept(key, features, rows, moved, design):
@@ -119,7 +121,7 @@ def _cut_off(key, features, rows, moved, design):
 
 def worst_change(monkeypatch, fallback, design=POWER_LAW):
     """Of sweeps that may begin with at most 12 features."""
-    monkeypatch.setattr(lfm_design, "WIDE", 0)
+    monkeypatch.setattr(lfm_state, "WIDE", 0)
     monkeypatch.setattr(calibration, "sweep", _or_else(fallback))
     room = 12 + design.n_births
     verdict = geweke(design, pitman_yor, n=6000, n_sweeps=6, room=room, seed=4)
@@ -141,5 +143,5 @@ def test_a_wrong_end_of_room_is_noticed(monkeypatch, fault):
 
 @pytest.mark.slow
 def test_births_that_could_not_be_undone_are_noticed(monkeypatch):
-    monkeypatch.setattr(lfm_pool, "most_slots", lambda pool: pool.weights.shape[0])
+    monkeypatch.setattr(births, "most_slots", lambda pool: pool.weights.shape[0])
     assert worst_change(monkeypatch, _left_alone, MANY_BIRTHS) > LIMIT

@@ -6,9 +6,9 @@ from scipy.special import logit, softmax
 
 from latent_features.feature_problems import broken, fields_of, log_joint, random_draw, random_rows
 from statistical import FOUR, z_score
+from wideangle.latent_features.parallel import stream
 from wideangle.latent_features.predict import moves as row_moves
 from wideangle.latent_features.predict.moves import partners_of, power_at, prior_spread
-from wideangle.latent_features.rows.parallel import stream
 
 POWER = 0.7
 REPEATS = 15_000
@@ -17,8 +17,8 @@ REPEATS = 15_000
 def row_problem():
     """One row with correlated features: field, coupling, log odds, partners; all states, log p."""
     draw = random_draw(4, 5, noise=2.0)._replace(sticks=np.array([0.4, 0.6, 0.5, 0.5]))
-    draw.features[1] = draw.features[0] + 0.3 * draw.features[1]
-    draw.features[3] = -draw.features[2] + 0.3 * draw.features[3]
+    draw.vectors[1] = draw.vectors[0] + 0.3 * draw.vectors[1]
+    draw.vectors[3] = -draw.vectors[2] + 0.3 * draw.vectors[3]
     rows = random_rows(draw, 1)
     fields = fields_of(draw, rows)
     joint, states = log_joint(draw, rows)
@@ -116,7 +116,7 @@ def test_prior_spread_is_the_standard_deviation_over_the_prior():
     likelihood, weights = joint - log_prior, np.exp(log_prior)
     mean = likelihood @ weights
     spread = np.sqrt((likelihood - mean[:, None]) ** 2 @ weights)
-    found = [prior_spread(f, fields.couplings[0], logit(draw.sticks)) for f in fields.fields]
+    found = [prior_spread(f, fields.couplings[0], logit(draw.weights)) for f in fields.fields]
     np.testing.assert_allclose(found, spread, rtol=1e-9)
 
 

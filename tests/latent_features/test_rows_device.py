@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from wideangle.latent_features.rows import device as device_rows
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.rows.memory import MemoryRows
 
 
 @pytest.mark.parametrize("is_sparse", [True, False])
@@ -20,9 +20,9 @@ def test_sums_are_those_of_the_host(monkeypatch, is_sparse, centred):
     if not is_sparse:
         matrix = matrix.toarray()
     offset = rng.normal(size=9) if centred else None
-    host, vectors = FeatureRows(matrix, offset), rng.normal(size=(4, 9))
+    host, vectors = MemoryRows(matrix, offset), rng.normal(size=(4, 9))
     used = (rng.random((50, 4)) < 0.3).astype(np.uint8)
-    there = host.on_device()
+    there = device_rows.device_arrays(matrix, offset)
     numbers = np.array([3, 49, 0])
     np.testing.assert_allclose(there.products(vectors), host.products(vectors), atol=1e-12)
     np.testing.assert_allclose(there.cross(jnp.asarray(used, float)), host.cross(used), atol=1e-12)
@@ -30,7 +30,7 @@ def test_sums_are_those_of_the_host(monkeypatch, is_sparse, centred):
         there.take(jnp.asarray(numbers)), host.dense_block(numbers), atol=1e-12
     )
     np.testing.assert_allclose(there.energy(), host.row_energy(), atol=1e-12)
-    stats = jax.jit(device_rows.summarise_on_device)(used, there)
+    stats = jax.jit(lambda rows: rows.stats(used))(there)
     np.testing.assert_allclose(stats.gram, used.T.astype(float) @ used)
     assert float(stats.energy) == pytest.approx(host.energy)
     assert float(stats.count) == 50 * 9

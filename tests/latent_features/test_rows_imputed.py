@@ -1,11 +1,16 @@
 """Missing entries: filled in with draws of their law, and nothing else is touched."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import sparse
 
 from statistical import FOUR
+from wideangle.latent_features.files import as_hyper
 from wideangle.latent_features.rows.imputed import ImputedRows
+from wideangle.latent_features.state import Features
+from wideangle.types import Components
 
 RNG = np.random.default_rng(0)
 ROWS = np.where(RNG.random((8, 5)) < 0.3, 0.0, RNG.normal(size=(8, 5)))
@@ -14,6 +19,14 @@ HOLED = np.where(GAPS, np.nan, ROWS)
 USED = RNG.integers(0, 2, (8, 3)).astype(np.uint8)
 VECTORS = RNG.normal(size=(3, 5))
 OFFSET = np.array([0.5, 0.0, -1.0, 2.0, 3.0])
+
+
+def state_of(assignments, vectors, noise):
+    """Features of a chain, as the rows look at them."""
+    components = Components.from_vectors(jnp.asarray(vectors))
+    hyper = as_hyper(jnp.array([1.0, 0.0, 1.0, noise, 0.0, 1.0]))
+    n_live = jnp.asarray(len(vectors))
+    return Features(jnp.ones(len(vectors)), components, jnp.asarray(assignments), n_live, hyper)
 
 
 def stored(matrix):
@@ -34,9 +47,9 @@ def entries(rows):
 def test_gaps_get_the_law_of_the_model_and_seen_entries_stay(kind, offset):
     rows = ImputedRows(kind(HOLED), offset)
     shift = 0.0 if offset is None else offset
-    rng, found = np.random.default_rng(1), []
-    for _ in range(2000):
-        rows.impute(rng, USED, VECTORS, 0.49)
+    state, found = state_of(USED, VECTORS, 0.49), []
+    for key in jax.random.split(jax.random.key(1), 2000):
+        rows.refresh(key, state)
         found.append(entries(rows))
     found = np.array(found)
     np.testing.assert_allclose(found[:, ~GAPS], np.tile((ROWS - shift)[~GAPS], (2000, 1)))
@@ -50,7 +63,7 @@ def test_gaps_get_the_law_of_the_model_and_seen_entries_stay(kind, offset):
 @OFFSETS
 def test_expected_entries_have_no_residual(kind, offset):
     rows = ImputedRows(kind(HOLED), offset)
-    rows.fill_with_expected(USED, VECTORS)
+    rows.cross_observed(USED, VECTORS)
     np.testing.assert_allclose(entries(rows)[GAPS], (USED @ VECTORS)[GAPS], atol=1e-12)
 
 
@@ -59,7 +72,7 @@ def test_expected_entries_have_no_residual(kind, offset):
 def test_the_first_guess_is_the_mean_of_what_is_seen(kind, offset):
     rows = ImputedRows(kind(HOLED), offset)
     rows.fill(RNG.normal(size=rows.n_missing))  # whatever stood there before
-    rows.fill_with_means()
+    rows.start_search()
     shift = 0.0 if offset is None else offset
     means = np.broadcast_to(np.nanmean(HOLED, axis=0) - shift, ROWS.shape)
     np.testing.assert_allclose(entries(rows)[GAPS], means[GAPS], atol=1e-12)
@@ -69,7 +82,7 @@ def test_the_first_guess_is_the_mean_of_what_is_seen(kind, offset):
 def test_sums_follow_what_stands_in_the_gaps(kind):
     rows = ImputedRows(kind(HOLED), OFFSET)
     before = rows.energy
-    rows.impute(np.random.default_rng(3), USED, VECTORS, 1.0)
+    rows.refresh(jax.random.key(3), state_of(USED, VECTORS, 1.0))
     full = entries(rows)
     assert rows.energy == pytest.approx(np.sum(full**2))
     assert rows.energy != before
@@ -102,11 +115,11 @@ def test_entries_stored_twice_count_once():
         (np.array([1.0, 2.0, np.nan, 4.0]), np.array([0, 0, 2, 1]), np.array([0, 2, 4])), (2, 3)
     )
     rows = ImputedRows(twice)
-    rows.fill_with_expected(np.array([[0], [1]], np.uint8), np.array([[5.0, 6.0, 7.0]]))
+    rows.cross_observed(np.array([[0], [1]], np.uint8), np.array([[5.0, 6.0, 7.0]]))
     np.testing.assert_array_equal(entries(rows), [[3.0, 0.0, 0.0], [0.0, 4.0, 7.0]])
 
 
 def test_single_precision_stays_so():
     rows = ImputedRows(HOLED.astype(np.float32), OFFSET)
-    rows.impute(np.random.default_rng(0), USED, VECTORS, 1.0)
+    rows.refresh(jax.random.key(0), state_of(USED, VECTORS, 1.0))
     assert entries(rows).dtype == np.float32

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from wideangle.latent_features import parallel as row_parallel
 from wideangle.latent_features.rows import memory as feature_rows
-from wideangle.latent_features.rows import parallel as row_parallel
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.rows.memory import MemoryRows
 
 N, D, K = 37, 11, 5
 
@@ -41,7 +41,7 @@ def threads(request, monkeypatch):
 @pytest.mark.usefixtures("threads")
 def test_sums_equal_those_of_numpy(kind, offset, dtype, tolerance, width, density):
     rng = np.random.default_rng(2)
-    rows = FeatureRows(kind(matrix(dtype)), offset)
+    rows = MemoryRows(kind(matrix(dtype)), offset)
     plain = matrix() - (0.0 if offset is None else offset)
     vectors = rng.normal(size=(width, D))
     assignments = (rng.random((N, width)) < density).astype(np.uint8)
@@ -55,14 +55,14 @@ def test_sums_equal_those_of_numpy(kind, offset, dtype, tolerance, width, densit
 
 
 def test_results_have_the_type_of_the_data_except_long_sums(kind):
-    rows = FeatureRows(kind(matrix(np.float32)))
+    rows = MemoryRows(kind(matrix(np.float32)))
     assert rows.products(np.ones((2, D))).dtype == np.float32
     assert rows.cross(np.ones((N, 2), np.uint8)).dtype == np.float64
-    assert FeatureRows(kind(matrix().astype(int))).dtype == np.float64
+    assert MemoryRows(kind(matrix().astype(int))).dtype == np.float64
 
 
 def test_a_subset_is_the_same_view_of_fewer_rows(kind, offset):
-    rows = FeatureRows(kind(matrix()), offset)
+    rows = MemoryRows(kind(matrix()), offset)
     plain = matrix() - (0.0 if offset is None else offset)
     some = np.array([5, 0, 5, 30])
     np.testing.assert_allclose(rows.dense_block(some), plain[some])
@@ -74,14 +74,14 @@ def test_a_subset_is_the_same_view_of_fewer_rows(kind, offset):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_can_be_scaled(kind, offset, dtype):
-    rows = FeatureRows(kind(matrix(dtype)), offset)
+    rows = MemoryRows(kind(matrix(dtype)), offset)
     scaled = rows.scaled(np.float64(8.0))
     assert scaled.dtype == dtype
     np.testing.assert_allclose(scaled.dense_block(slice(None)), 8.0 * rows.dense_block(slice(None)))
 
 
 def test_a_dense_block_may_be_changed_without_changing_the_rows(kind):
-    rows = FeatureRows(kind(matrix()))
+    rows = MemoryRows(kind(matrix()))
     before = rows.energy
     rows.dense_block(slice(None))[:] = 7.0
     assert rows.energy == before
@@ -89,7 +89,7 @@ def test_a_dense_block_may_be_changed_without_changing_the_rows(kind):
 
 def test_sparse_rows_stay_sparse_and_the_callers_matrix_as_it_was():
     twice = sparse.csr_matrix((np.ones(2), np.array([3, 3]), np.array([0, 2])), shape=(1, D))
-    rows = FeatureRows(twice, np.ones(D))
+    rows = MemoryRows(twice, np.ones(D))
     assert rows.is_sparse
     assert twice.nnz == 2
     np.testing.assert_allclose(rows.energy, D - 1 + 1.0)
@@ -97,16 +97,16 @@ def test_sparse_rows_stay_sparse_and_the_callers_matrix_as_it_was():
 
 def test_blocks_cover_every_row(monkeypatch):
     monkeypatch.setattr(feature_rows, "BLOCK_ROWS", 8)
-    rows, ones = FeatureRows(matrix()), np.ones((N, 1), np.uint8)
+    rows, ones = MemoryRows(matrix()), np.ones((N, 1), np.uint8)
     np.testing.assert_allclose(rows.cross(ones)[0], matrix().sum(0))
     np.testing.assert_allclose(rows.energy, np.sum(matrix() ** 2))
 
 
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="offset must have shape"):
-        FeatureRows(sparse.csr_matrix(matrix()), np.ones(D + 1))
+        MemoryRows(sparse.csr_matrix(matrix()), np.ones(D + 1))
     with pytest.raises(ValueError, match="must form a matrix"):
-        FeatureRows(np.ones(4))
+        MemoryRows(np.ones(4))
 
 
 def test_sums_do_not_depend_on_the_number_of_threads(monkeypatch):
@@ -117,7 +117,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(monkeypatch):
     found = []
     for n_threads in (1, 2, 3):
         monkeypatch.setattr(row_parallel, "n_threads", lambda n=n_threads: n)
-        found.append(FeatureRows(matrix).cross(used))
+        found.append(MemoryRows(matrix).cross(used))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
     np.testing.assert_allclose(found[0], used.T @ matrix.toarray(), rtol=1e-5)

@@ -9,6 +9,7 @@ from scipy.stats import norm
 from latent_features.feature_problems import (
     brute_force,
     log_joint,
+    make_draw,
     random_draw,
     random_rows,
     with_gaps,
@@ -16,7 +17,6 @@ from latent_features.feature_problems import (
 from statistical import FOUR
 from wideangle.latent_features.predict import partial as partial_rows
 from wideangle.latent_features.predict import score as lfm_score
-from wideangle.latent_features.predict.held_out import FeatureDraw
 from wideangle.latent_features.predict.score import (
     activation,
     expected_rows,
@@ -47,7 +47,7 @@ def test_log_likelihood_beyond_enumeration_is_close():
 def test_densities_integrate_to_1():
     draw = random_draw(3, 1, noise=0.3)
     grid = np.linspace(-12.0, 12.0, 4001)
-    density = np.exp(log_likelihood([draw, draw._replace(noise_variance=0.1)], grid[:, None], 0))
+    density = np.exp(log_likelihood([draw, random_draw(3, 1, noise=0.1)], grid[:, None], 0))
     assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-6)
 
 
@@ -104,14 +104,14 @@ def test_chunks_change_nothing(monkeypatch):
 
 def test_float32_rows_and_draws():
     single = [
-        FeatureDraw(d.features.astype("f4"), d.sticks.astype("f4"), np.float32(d.noise_variance))
+        make_draw(d.vectors.astype("f4"), d.weights.astype("f4"), np.float32(d.noise_variance))
         for d in DRAWS
     ]
     rows = (random_rows(DRAWS[1], 30) + 100.0).astype(np.float32)  # a common offset, not removed
     found = log_likelihood(single, rows, 0)
     exact = exact_log_likelihood(
         [
-            FeatureDraw(d.features.astype(float), d.sticks.astype(float), float(d[2]))
+            make_draw(d.vectors.astype(float), d.weights.astype(float), d.noise_variance)
             for d in single
         ],
         rows.astype(float),
@@ -139,7 +139,7 @@ def test_gibbs_activation_with_missing_entries(monkeypatch):
 
 def test_expected_rows_fill_gaps():
     rows, offset = with_gaps(random_rows(DRAWS[0], 15)), np.arange(6.0)
-    exact = np.mean([brute_force(draw, rows)[1] @ draw.features for draw in DRAWS], axis=0)
+    exact = np.mean([brute_force(draw, rows)[1] @ draw.vectors for draw in DRAWS], axis=0)
     found = expected_rows(DRAWS, rows + offset, 0, offset=offset)
     np.testing.assert_allclose(found, exact + offset, atol=1e-9)
 
@@ -151,7 +151,7 @@ def exact_entries(draws, rows, mask):
     for draw in draws:
         joint, states = log_joint(draw, seen)
         weights = joint - logsumexp(joint, axis=1, keepdims=True)
-        centres = states @ draw.features
+        centres = states @ draw.vectors
         spread = np.sqrt(draw.noise_variance)
         density = norm.logpdf(rows[:, None, :], centres, spread)
         densities.append(logsumexp(weights[:, :, None] + density, axis=1))

@@ -9,13 +9,10 @@ import pytest
 from scipy import sparse
 
 from wideangle import LatentFeatureModel, Sampling, Search
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search import anneal as lfm_anneal
-from wideangle.latent_features.search import hop as lfm_hop
-from wideangle.latent_features.search import launch as lfm_launch
-from wideangle.latent_features.search import noise as lfm_noise
 from wideangle.latent_features.search import start as lfm_start
-from wideangle.latent_features.search.launch import Problem, penalty
+from wideangle.latent_features.search.anneal import Problem, penalty
 from wideangle.latent_features.search.start import find_features
 
 NOISE = 0.25
@@ -62,7 +59,7 @@ def n_substantial(start, data, share):
 
 def search(data, noise_variance=None, seed=0, **options):
     rng = np.random.default_rng(seed)
-    return find_features(rng, FeatureRows(data), noise_variance, **options)
+    return find_features(rng, MemoryRows(data), noise_variance, **options)
 
 
 # What it finds
@@ -86,7 +83,7 @@ def test_planted_features_are_found_in_dense_sparse_and_single_precision(kind):
 def test_an_offset_is_seen_as_if_subtracted():
     data, truth = planted(0, 600, 60, 5, n_nonzero=15)
     shift = np.linspace(1.0, 3.0, 60)
-    start = find_features(np.random.default_rng(0), FeatureRows(data + shift, shift), NOISE, hops=5)
+    start = find_features(np.random.default_rng(0), MemoryRows(data + shift, shift), NOISE, hops=5)
     assert n_found(truth, start) == len(start.features) == 5
 
 
@@ -101,7 +98,7 @@ def test_units_do_not_matter_even_in_single_precision(factor):
 @pytest.mark.parametrize("wrong", [0.1, 10.0])
 def test_a_wrong_guess_of_the_noise_is_mended(monkeypatch, wrong):
     data, truth = planted(2, 1000, 60, 6, n_nonzero=15)
-    reading = lfm_noise.Reading(wrong * NOISE, None)
+    reading = lfm_start.Reading(wrong * NOISE, None)
     monkeypatch.setattr("wideangle.latent_features.search.start.read_spectrum", lambda *_: reading)
     start = search(data, max_features=30, hops=30)
     assert n_found(truth, start) == 6
@@ -135,15 +132,15 @@ def test_the_objective_is_the_log_likelihood_less_the_prices():
     left = data - start.assignments @ start.features
     log_lik = -0.5 * np.sum(left**2) / NOISE - 0.5 * data.size * np.log(2 * np.pi * NOISE)
     counts, lengths = start.assignments.sum(axis=0), np.sum(start.features**2, axis=1)
-    prices = penalty(Problem(FeatureRows(data), 36), counts, lengths, NOISE)
+    prices = penalty(Problem(MemoryRows(data), 36), counts, lengths, NOISE)
     assert start.objective == pytest.approx(log_lik - prices.sum(), rel=1e-9)
 
 
 def test_mixtures_give_way_to_as_many_features_as_the_spectrum_counts():
     data, _ = planted(0, 2000, 100, 10, probability=0.5, ones=True, n_nonzero=20)
-    rng, problem = np.random.default_rng(0), Problem(FeatureRows(data), 100)
+    rng, problem = np.random.default_rng(0), Problem(MemoryRows(data), 100)
     effort, schedule = lfm_anneal.Effort(60), lfm_anneal.Schedule()
-    reading = lfm_noise.read_spectrum(rng, problem.rows)
+    reading = lfm_start.read_spectrum(rng, problem.rows)
     mixed = lfm_anneal.anneal(rng, problem, NOISE, effort, schedule)
     assert reading.rank == 10
     assert len(mixed.features) > 12
@@ -215,7 +212,7 @@ def test_the_launch_climbs_and_finds_the_only_feature():
     feature = rng.normal(size=30)
     data = np.outer(rng.random(500) < 0.3, feature) + 0.5 * rng.normal(size=(500, 30))
     for _ in range(5):
-        new = lfm_launch.launch(rng, data, NOISE)
+        new = lfm_anneal.launch(rng, data, NOISE)
         assert np.all(np.diff(new.log_lik) >= -1e-9 * np.abs(new.log_lik[1:]))
         assert np.linalg.norm(new.feature - feature) < 0.15 * np.linalg.norm(feature)
         assert new.share == pytest.approx(0.3, abs=0.06)
@@ -224,8 +221,8 @@ def test_the_launch_climbs_and_finds_the_only_feature():
 def test_the_launch_reports_the_log_likelihood_of_its_mixture():
     rng = np.random.default_rng(1)
     data, variance = rng.normal(size=(40, 3)), 0.7
-    new = lfm_launch.fit_one(data, data[0], variance)
-    again = lfm_launch.fit_one(data, data[0], variance)
+    new = lfm_anneal.fit_one(data, data[0], variance)
+    again = lfm_anneal.fit_one(data, data[0], variance)
     np.testing.assert_array_equal(new.log_lik, again.log_lik)
     # One more round from where it ended starts at no less than the last value reported.
     without = -0.5 * np.sum(data**2, axis=1) / variance
@@ -236,7 +233,7 @@ def test_the_launch_reports_the_log_likelihood_of_its_mixture():
 
 def test_the_price_is_likelihood_gained_less_evidence():
     dim, n_rows, variance, count, square = 6, 50, 0.4, 12, 3.0
-    problem = Problem(FeatureRows(np.zeros((n_rows, dim))), dim)
+    problem = Problem(MemoryRows(np.zeros((n_rows, dim))), dim)
     # Evidence of rows with mean w ~ N(0, t I) against no feature, t by brute force.
     t = np.geomspace(1e-6, 1e4, 400_001)
     energy = count * square
@@ -255,8 +252,8 @@ def test_the_price_is_likelihood_gained_less_evidence():
 def test_a_projection_changes_no_decision():
     """Gain less price is the same whether the directions without signal are seen or not."""
     n_rows, dim, variance, count, square = 100, 40, 0.3, 30, 2.0
-    small = Problem(FeatureRows(np.zeros((n_rows, 4))), dim)
-    full = Problem(FeatureRows(np.zeros((n_rows, dim))), dim)
+    small = Problem(MemoryRows(np.zeros((n_rows, 4))), dim)
+    full = Problem(MemoryRows(np.zeros((n_rows, dim))), dim)
     unseen = (dim - 4) * variance / count
     net = [
         0.5 * count * length / variance - penalty(problem, count, length, variance)
@@ -269,7 +266,7 @@ def test_pruning_refits_what_it_keeps():
     rng = np.random.default_rng(0)
     data, _ = block_images(0, n_rows=300)
     chosen = np.column_stack([rng.random((300, 3)) < 0.5, np.arange(300) == 7]).astype(np.uint8)
-    rows = FeatureRows(data)
+    rows = MemoryRows(data)
     fit = lfm_anneal.least_squares(rows, chosen)
     kept, less = lfm_anneal.prune(Problem(rows, 36), fit, chosen.sum(axis=0), NOISE)
     again = lfm_anneal.least_squares(rows, chosen[:, kept])
@@ -283,7 +280,7 @@ def test_gibbs_passes_have_the_frequencies_of_the_exact_conditional():
     rng = np.random.default_rng(0)
     features = np.array([[1.0, 0.3], [0.4, -0.8]])
     n_rows, variance = 40_000, 0.9
-    rows = FeatureRows(np.tile([0.9, -0.2], (n_rows, 1)))
+    rows = MemoryRows(np.tile([0.9, -0.2], (n_rows, 1)))
     chosen = (rng.random((n_rows, 2)) < 0.5).astype(np.uint8)
     products, gram = rows.products(features), features @ features.T
     logits = np.array([-0.5, 0.3])
@@ -313,7 +310,7 @@ def test_unfolding_reads_a_base_with_negatives_as_the_features():
     chosen = (rng.random((50, 3)) < 0.5).astype(np.uint8)
     folded = np.vstack([truth.sum(axis=0), -truth])
     who = np.column_stack([np.ones(50, np.uint8), 1 - chosen])
-    features, unfolded = lfm_hop.unfold(folded, who, 0)
+    features, unfolded = lfm_start.unfold(folded, who, 0)
     np.testing.assert_array_equal(features, truth)
     np.testing.assert_array_equal(unfolded, chosen)
 
@@ -330,17 +327,17 @@ def test_hops_leave_the_usual_traps(trap):
         "halves": [(a + b) / 2, (a - b) / 2, (b - a) / 2, c],
         "rotated": [(a + b - c) / 2, (a - b + c) / 2, (b + c - a) / 2, (a + b + c) / 2],
     }[trap]
-    problem = Problem(FeatureRows(data), 12)
+    problem = Problem(MemoryRows(data), 12)
     who = lfm_anneal.draw_assignments(
         None, problem.rows, np.array(wrong), np.zeros((400, 4), np.uint8), NOISE, 5
     )
     best = lfm_anneal.settle(problem, who, NOISE)
     assert len(best.features) == 4
-    assert lfm_hop.effective_rank(best.features) == 3
+    assert lfm_start.effective_rank(best.features) == 3
     effort, schedule = lfm_anneal.Effort(10), lfm_anneal.Schedule()
     for _ in range(12):
         tries = np.zeros(len(best.features))
-        new = lfm_hop.hop(rng, problem, best, tries, effort, schedule, learn_noise=False)
+        new = lfm_start.hop(rng, problem, best, tries, effort, schedule, learn_noise=False)
         best = best if new is None or new.objective < best.objective else new
     assert n_found(np.array([a, b, c]), best) == len(best.features) == 3
 
@@ -351,7 +348,7 @@ def test_hops_leave_the_usual_traps(trap):
 )
 def test_the_noise_is_guessed_within_a_few_per_cent(n_rows, dim, n_features):
     data, _ = planted(0, n_rows, dim, n_features, probability=0.5, n_nonzero=dim // 2)
-    reading = lfm_noise.read_spectrum(np.random.default_rng(0), FeatureRows(data))
+    reading = lfm_start.read_spectrum(np.random.default_rng(0), MemoryRows(data))
     assert reading.noise_variance == pytest.approx(NOISE, rel=0.06)
     assert reading.rank == n_features
 
@@ -359,7 +356,7 @@ def test_the_noise_is_guessed_within_a_few_per_cent(n_rows, dim, n_features):
 def test_columns_of_zeros_do_not_spoil_the_guess():
     data, _ = planted(0, 1000, 30, 5, n_nonzero=10)
     wide = np.hstack([data, np.zeros((1000, 30))])
-    guess = lfm_noise.read_spectrum(np.random.default_rng(0), FeatureRows(wide)).noise_variance
+    guess = lfm_start.read_spectrum(np.random.default_rng(0), MemoryRows(wide)).noise_variance
     assert guess == pytest.approx(NOISE, rel=0.06)
 
 

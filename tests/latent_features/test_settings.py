@@ -12,14 +12,15 @@ from wideangle import (
     VonMisesFisherPrior,
 )
 from wideangle.latent_features import settings as lfm_prepare
+from wideangle.latent_features.rows import on_device, rows_in_memory
 from wideangle.latent_features.rows.imputed import ImputedRows
 from wideangle.latent_features.settings import (
     design_of,
     fingerprint_of,
     learn_scaling,
-    make_rows,
-    n_seen,
+    n_observed,
 )
+from wideangle.sharding import rows_over
 from wideangle.sphere.bessel import mean_resultant
 
 RNG = np.random.default_rng(0)
@@ -95,7 +96,7 @@ def test_rows_are_scaled_and_centred_without_becoming_dense(kind):
     units = learn_scaling(kind(ROWS), standardise=True)
     matrix, offset = units.apply(kind(ROWS))
     assert sparse.issparse(matrix) == (kind is sparse.csr_matrix)
-    rows = make_rows(matrix, offset)
+    (rows,) = rows_in_memory(matrix, offset)
     expected = (ROWS - ROWS.mean(axis=0)) / units.scale
     np.testing.assert_allclose(rows.dense_block(np.arange(30)), expected, atol=1e-12)
     assert units.apply(kind(ROWS))[0] is not ROWS
@@ -104,15 +105,25 @@ def test_rows_are_scaled_and_centred_without_becoming_dense(kind):
 
 @KINDS
 def test_gaps_decide_the_kind_of_rows(kind):
-    assert isinstance(make_rows(kind(HOLED), None), ImputedRows)
-    assert not isinstance(make_rows(kind(ROWS), None), ImputedRows)
+    one, other = rows_in_memory(kind(HOLED), None, 2)
+    assert isinstance(one, ImputedRows) and one is not other  # each has its own missing entries
+    one, other = rows_in_memory(kind(ROWS), None, 2)
+    assert not isinstance(one, ImputedRows) and one is other
+
+
+@KINDS
+def test_rows_stay_on_the_cpu_unless_they_are_spread(kind):
+    assert not on_device(kind(ROWS))
+    with rows_over():
+        assert on_device(ROWS) and not on_device(sparse.csr_matrix(ROWS))
+        assert not on_device(HOLED)
 
 
 @KINDS
 def test_seen_entries_are_counted(kind):
     matrix = HOLED.copy()
     matrix[3], matrix[-1] = 0.0, 0.0  # rows of which nothing is stored
-    np.testing.assert_array_equal(n_seen(kind(matrix)), (~np.isnan(matrix)).sum(axis=1))
+    np.testing.assert_array_equal(n_observed(kind(matrix)), (~np.isnan(matrix)).sum(axis=1))
 
 
 SCALE = 2.0

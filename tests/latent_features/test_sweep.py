@@ -6,15 +6,14 @@ import pytest
 
 from feature_geweke import FIXED, N_ROWS, geweke
 from statistical import measured
-from wideangle.latent_features.sampler import assignments
-from wideangle.latent_features.sampler import atoms as lfm_atoms
+from wideangle.latent_features.rows import device
 from wideangle.latent_features.sampler import births as lfm_births
+from wideangle.latent_features.sampler import columns, directions
 from wideangle.latent_features.sampler import hyper as lfm_hyper
-from wideangle.latent_features.sampler import order as lfm_order
 from wideangle.latent_features.sampler import sweep as lfm_sweep
-from wideangle.latent_features.sampler import vectors as lfm_vectors
-from wideangle.latent_features.sampler.design import Design, Gamma
-from wideangle.priors import stick_breaking
+from wideangle.latent_features.sampler import weights as lfm_weights
+from wideangle.latent_features.state import Design, Gamma
+from wideangle.priors import chain, stick_breaking
 from wideangle_lab.calibration.features import LAWS, pitman_yor, unknown
 from wideangle_lab.calibration.features import LEARNED as LEARNED_NUMBERS
 
@@ -121,13 +120,13 @@ def test_the_number_of_features_has_its_known_law_where_the_rows_say_nothing(nam
 
 def _mean_constant(monkeypatch):
     """The weight of the last active feature taken as a constant."""
-    monkeypatch.setattr(assignments, "_coupled", lambda logit, free, *rest: free)
+    monkeypatch.setattr(columns, "_coupled", lambda logit, free, *rest: free)
 
 
 def _tail_kept(monkeypatch):
     """Inactive features after the last active one kept from sweep to sweep."""
     monkeypatch.setattr(lfm_sweep, "without_tail", lambda features, counts: features)
-    monkeypatch.setattr(lfm_atoms, "without_tail", lambda features, counts: features)
+    monkeypatch.setattr(lfm_weights, "without_tail", lambda features, counts: features)
 
 
 def _sd_for_variance(monkeypatch):
@@ -144,41 +143,41 @@ def _last_stick_like_others(monkeypatch):
 
 
 def _later_terms_ignored(monkeypatch):
-    right = lfm_vectors._judge
+    right = directions._judge
 
     def judge(key, k, change, turn, kappa, n_live):
         return right(key, k, change, turn, 0.0 * kappa, n_live)
 
-    monkeypatch.setattr(lfm_vectors, "_judge", judge)
+    monkeypatch.setattr(directions, "_judge", judge)
 
 
 def _lengths_in_the_chain(monkeypatch):
     """Vectors instead of directions in the prior terms of later features."""
-    right = lfm_order.pull_in_order
+    right = chain.pull_in_order
     monkeypatch.setattr(lfm_births, "pull_in_order", lambda *both: 2.0 * right(*both))
 
 
 def _count_forgotten_in_lengths(monkeypatch):
     """The square of a length weighed as if one row used the feature."""
-    right = lfm_vectors._length_kernel
+    right = directions._length_kernel
 
     def kernel(hyper, design):
         move = right(hyper, design)
         return lambda key, length, pull, count: move(key, length, pull, jnp.minimum(count, 1.0))
 
-    monkeypatch.setattr(lfm_vectors, "_length_kernel", kernel)
+    monkeypatch.setattr(directions, "_length_kernel", kernel)
 
 
 def _all_rows_in_the_pull(monkeypatch):
     """A feature drawn towards every row, and not only towards those that use it."""
-    right = lfm_sweep.summarise_on_device
+    right = device._stats
 
-    def summarise(assignments, rows):
-        stats = right(assignments, rows)
-        total = right(jnp.ones_like(assignments), rows).cross
+    def stats_of(rows, assignments):
+        stats = right(rows, assignments)
+        total = right(rows, jnp.ones_like(assignments)).cross
         return stats._replace(cross=jnp.where(stats.counts[:, None] > 0, total, 0.0))
 
-    monkeypatch.setattr(lfm_sweep, "summarise_on_device", summarise)
+    monkeypatch.setattr(device, "_stats", stats_of)
 
 
 def _victims_forgotten(monkeypatch):
@@ -206,7 +205,7 @@ def _single_row_counted_once(monkeypatch):
 
 def _order_ignored(monkeypatch):
     """Relocations accepted whatever they do to the chain of directions."""
-    monkeypatch.setattr(lfm_order, "pull_in_order", lambda cosines, weights: 0.0 * weights[0])
+    monkeypatch.setattr(lfm_weights, "pull_in_order", lambda cosines, weights: 0.0 * weights[0])
 
 
 def _no_thinning(monkeypatch):
@@ -251,7 +250,7 @@ def test_a_scan_in_order_of_age_is_seen(monkeypatch):
         is_weights = jnp.issubdtype(array.dtype, jnp.floating)
         return jnp.arange(array.shape[0]) if is_weights else right(array, *args, **kwargs)
 
-    monkeypatch.setattr(lfm_atoms.jnp, "argsort", argsort)
+    monkeypatch.setattr(lfm_weights.jnp, "argsort", argsort)
     verdict = geweke(EXCHANGEABLE["gaussian"], n=6000, n_sweeps=6)
     assert measured("max |z|", verdict.worst, LIMIT) > LIMIT
 
@@ -269,5 +268,5 @@ def test_the_pull_in_order_of_weight_needs_no_sorting():
         before = np.cumsum(sorted_rows, axis=0)[:-1]
         units = before / np.linalg.norm(before, axis=1, keepdims=True)
         exact = -np.sum(units * sorted_rows[1:])
-        found = lfm_order.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
+        found = chain.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
         np.testing.assert_allclose(found, exact, rtol=1e-12)

@@ -42,7 +42,7 @@ def test_posterior_angles_of_experts_are_those_of_their_draws():
 def test_posterior_angles_of_features_are_those_that_matter():
     model = fitted.features()
     expected = []
-    for state, index in zip(model.chains_.states, model.matched_.index, strict=True):
+    for state, index in zip(model.chains_.draws, model.matched_.index, strict=True):
         found = state.vectors[index[index >= 0]]
         expected += degrees(found)[np.triu_indices(len(found), 1)].tolist()
     assert np.allclose(numbers.posterior_angles(model), expected, atol=0.1)

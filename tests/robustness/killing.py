@@ -29,7 +29,6 @@ import jax
 import numpy as np
 
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, Sampling, Search
-from wideangle.latent_features import store as lfm_store
 from wideangle.runs.train import versions
 from wideangle.storage import Checkpoint, StorageError, bundle, checkpoint
 
@@ -69,8 +68,9 @@ def fit(name: str, seed: int, folder: Path | None) -> Any:
 
 def every_time() -> None:
     """Save as often as there is something to save."""
-    lfm_store.EVERY = lfm_store.PATIENCE = checkpoint.PATIENCE = 0.0
-    Checkpoint.__init__.__kwdefaults__["every_seconds"] = 0.0
+    checkpoint.PATIENCE = 0.0
+    for kind in (Checkpoint, checkpoint.SavedRun):
+        kind.__init__.__kwdefaults__["every_seconds"] = 0.0
 
 
 def load(name: str, path: Path) -> Any:

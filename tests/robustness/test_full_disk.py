@@ -12,15 +12,14 @@ import fitted_runs
 from latent_features.feature_fits import fit
 from robustness import fuzz, killing
 from robustness.full_disk import REASONS, failing
-from wideangle.latent_features import store as lfm_store
 from wideangle.runs.folder import read_run, write_run
-from wideangle.storage import StorageError
+from wideangle.storage import StorageError, checkpoint
 
 
 @pytest.fixture
 def every_sweep(monkeypatch):
-    monkeypatch.setattr(lfm_store, "EVERY", 0.0)
-    monkeypatch.setattr(lfm_store, "PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    monkeypatch.setitem(checkpoint.SavedRun.__init__.__kwdefaults__, "every_seconds", 0.0)
 
 
 @cache

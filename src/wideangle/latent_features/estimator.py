@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,23 +16,33 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wideangle import settings
 from wideangle.base import NamedChoices, Presented
 from wideangle.diagnostics import warn
-from wideangle.latent_features import files as lfm_saving
-from wideangle.latent_features import fit as lfm_fit
-from wideangle.latent_features import posterior as lfm_posterior
-from wideangle.latent_features import settings as lfm_prepare
-from wideangle.latent_features import stream_fit as lfm_stream_fit
-from wideangle.latent_features.components import sample_rows
-from wideangle.latent_features.predict import score as lfm_score
+from wideangle.latent_features import files
+from wideangle.latent_features.chain import Plan
+from wideangle.latent_features.fit import SAMPLE_SWEEPS, Fitted, Task, fit, fit_on_disk, n_workers
+from wideangle.latent_features.posterior import (
+    as_draws,
+    disagreements,
+    gather,
+    match,
+    some_draws,
+    to_arviz,
+    trace,
+)
+from wideangle.latent_features.predict import score
 from wideangle.latent_features.presentation import FeaturePresentation
-from wideangle.latent_features.rows.imputed import ImputedRows
-from wideangle.latent_features.rows.memory import FeatureRows
-from wideangle.latent_features.sampler.design import Design
+from wideangle.latent_features.rows import on_device, rows_for_sweeps, rows_in_memory
+from wideangle.latent_features.settings import (
+    design_of,
+    fingerprint_of,
+    learn_scaling,
+    n_observed,
+)
 from wideangle.posterior import Draws
 from wideangle.settings import (
     LEARN,
+    PRIORS,
     PROCESSES,
     DeterminantalPrior,
     GaussianPrior,
@@ -41,10 +52,9 @@ from wideangle.settings import (
     Search,
     as_plain,
 )
-from wideangle.sharding import current_mesh, dividing
 from wideangle.sphere.diversity import Diversity, diversity
 
-PRIORS = {name: kind for name, kind in settings.PRIORS.items() if kind is not DeterminantalPrior}
+_PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
 
 class DisagreementWarning(UserWarning):
@@ -136,13 +146,13 @@ class LatentFeatureModel(
 
     presentation: ClassVar[type[FeaturePresentation]] = FeaturePresentation
     _choices: ClassVar[Any] = {
-        "prior": PRIORS,
+        "prior": _PRIORS,
         "process": PROCESSES,
         "inference": {None: Sampling},
         "search": {None: Search},
     }
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "prior": [StrOptions(set(PRIORS)), *PRIORS.values()],
+        "prior": [StrOptions(set(_PRIORS)), *_PRIORS.values()],
         "process": [StrOptions(set(PROCESSES)), *PROCESSES.values()],
         "inference": [Sampling, None],
         "search": [Search, None],
@@ -184,39 +194,18 @@ class LatentFeatureModel(
         """Fit to rows X, dense (NaN is missing) or CSR; y is ignored."""
         self._validate_params()
         X = self._check(X, reset=True)
-        self._check_settings(X)
-        self.scaling_ = lfm_prepare.learn_scaling(X, standardise=self.standardise)
+        self._check_settings(X.shape[1])
+        self.scaling_ = learn_scaling(X, standardise=self.standardise)
         matrix, offset = self.scaling_.apply(X)
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        self._seed = int(seed)
-        key = jax.random.key(seed, impl="threefry2x32")
-        on_device, mesh = lfm_prepare.use_device(matrix), current_mesh()
-        design, values = self._design(X.shape[1], on_device)
-        rows = lfm_prepare.make_rows(matrix, offset)
-        how = lfm_fit.Settings(
-            self._plan(),
-            self.choice("inference").n_chains,
-            lfm_fit.n_workers(self.n_jobs, self.choice("inference").n_chains),
-            self.choice("search").max_features,
-            self.choice("search").hops,
-            None if self.checkpoint is None else Path(self.checkpoint),
-            self._fingerprint(matrix, offset, on_device),
-            self.progress,
-            on_device,
-            dividing(mesh, X.shape[0]) if on_device and mesh is not None else None,
-        )
-
-        def make_rows() -> FeatureRows:
-            """Chains share rows, but not what stands in missing entries."""
-            shared = not isinstance(rows, ImputedRows)
-            return rows if shared else lfm_prepare.make_rows(matrix, offset)
-
-        fitted = lfm_fit.fit(key, make_rows, design, values, how)
-        self.interrupted_ = fitted.interrupted
-        self.start_objectives_ = fitted.objectives
-        self.chains_ = lfm_posterior.gather(fitted.chains)
-        found = lfm_posterior.components(self.chains_, rows)
-        self._keep(found, rows.n_rows)
+        key = self._draw_seed()
+        in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
+        rows = rows_for_sweeps(matrix, offset, in_memory)
+        task = self._task(X.shape[1], self._plan(), on_device=on_device(matrix))
+        if self.checkpoint is not None:
+            settings = self._plain_settings() | {"on_device": on_device(matrix)}
+            mark = fingerprint_of(settings, matrix, offset, self._seed)
+            task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
+        self._keep(fit(key, in_memory, rows, task), X.shape[0])
         return self
 
     def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
@@ -233,8 +222,10 @@ class LatentFeatureModel(
         folder : path, optional
             Where assignments are kept meanwhile; by default the system's folder for such files.
         """
+        from wideangle.latent_features.rows.disk import DiskRows, SlicedSource, draw_sample
+
         self._validate_params()
-        self._check_settings(source)
+        self._check_settings(source.shape[1])
         if self.checkpoint is not None:
             raise ValueError(
                 f"checkpoint={self.checkpoint!r} is for rows in memory: leave it out of fit_stream."
@@ -242,12 +233,21 @@ class LatentFeatureModel(
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        fitted = lfm_stream_fit.fit_stream(self, source, self._seed, folder)
-        self.interrupted_ = fitted.interrupted
-        self.start_objectives_ = fitted.objectives
-        self.chains_ = lfm_posterior.gather(fitted.chains)
-        self._keep(fitted.matched, fitted.n_sample)
+        key = self._draw_seed()
+        self.scaling_ = learn_scaling(SlicedSource(source), standardise=self.standardise)
+        sample, some = draw_sample(source, self._seed)
+        rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
+        plan = self._plan()
+        task = self._task(source.shape[1], Plan(max(plan.n_warmup, SAMPLE_SWEEPS), 1, 1))
+        fitted = fit_on_disk(
+            fit(key, rows, [*rows], task),
+            lambda place, name: DiskRows(source, self.scaling_, place, name, sample),
+            task.design,
+            plan,
+            folder,
+            self.progress,
+        )
+        self._keep(fitted, len(sample))
         return self
 
     def _check(self, X: Any, reset: bool) -> Any:
@@ -264,7 +264,7 @@ class LatentFeatureModel(
             X.sum_duplicates()
         return X
 
-    def _check_settings(self, X: Any) -> None:
+    def _check_settings(self, dim: int) -> None:
         prior, kernel = self.choice("prior"), self.choice("inference").kernel
         ordered = isinstance(prior, MutualAngularPrior)
         if ordered and isinstance(self.choice("process"), PitmanYor):
@@ -277,7 +277,7 @@ class LatentFeatureModel(
                 f"prior.kind={prior.kind!r}: the infinite prior of features is of kind 'I'; leave "
                 "it out."
             )
-        if not isinstance(prior, GaussianPrior) and X.shape[1] == 1:
+        if not isinstance(prior, GaussianPrior) and dim == 1:
             raise ValueError(
                 "X has n_features = 1: directions need at least two columns; use prior='gaussian'."
             )
@@ -286,56 +286,70 @@ class LatentFeatureModel(
                 f"inference.kernel={kernel!r} does not move features: use 'gibbs' or 'hmc'."
             )
 
-    def _plan(self) -> lfm_fit.Plan:
+    def _draw_seed(self) -> Any:
+        """The key of the fit; its seed is kept for predictions."""
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return jax.random.key(self._seed, impl="threefry2x32")
+
+    def _plan(self) -> Plan:
         """Length of the chains, with the defaults of this model."""
         chosen = self.choice("inference")
         given = {"n_warmup": chosen.n_warmup, "n_draws": chosen.n_draws, "thin": chosen.thin}
-        return lfm_fit.Plan(**{k: v for k, v in given.items() if v is not None})
+        return Plan(**{k: v for k, v in given.items() if v is not None})
 
-    def _design(self, dim: int, on_device: bool) -> tuple[Design, lfm_fit.Values]:
-        kernel = self.choice("inference").kernel
-        return lfm_prepare.design_of(
+    def _task(self, dim: int, plan: Plan, *, on_device: bool = False) -> Task:
+        """What the fit is asked for."""
+        inference, search = self.choice("inference"), self.choice("search")
+        design, values = design_of(
             self.choice("prior"),
             self.choice("process"),
             self.noise_scale,
             dim,
             self.scaling_.scale,
-            hamiltonian=on_device if kernel is None else kernel == "hmc",
+            hamiltonian=on_device if inference.kernel is None else inference.kernel == "hmc",
+        )
+        return Task(
+            design,
+            values,
+            plan,
+            inference.n_chains,
+            n_workers(self.n_jobs, inference.n_chains),
+            search.max_features,
+            search.hops,
+            self.progress,
         )
 
-    def _fingerprint(self, matrix: Any, offset: np.ndarray | None, on_device: bool) -> str:
-        """A hash of data and of all settings that change the draws."""
-        if self.checkpoint is None:
-            return ""
+    def _plain_settings(self) -> dict[str, Any]:
+        """All settings that change the draws, beside the data and the seed."""
         names = ("prior", "process", "inference", "search")
-        settings = {name: as_plain(self.choice(name)) for name in names}
-        settings |= {"noise_scale": self.noise_scale, "on_device": on_device}
-        return lfm_prepare.fingerprint_of(settings, matrix, offset, self._seed)
+        return {name: as_plain(self.choice(name)) for name in names} | {
+            "noise_scale": self.noise_scale
+        }
 
-    def _keep(self, found: Any, n_rows: int) -> None:
+    def _keep(self, fitted: Fitted, n_rows: int) -> None:
         """Derive components and diagnostics from the draws; warn in plain words."""
-        self.matched_ = found
+        self.interrupted_ = fitted.interrupted
+        self.start_objectives_ = fitted.objectives
+        self.chains_ = gather(fitted.chains)
+        self.matched_ = match(self.chains_.draws, chains=self.chains_.chains)
         self.n_rows_ = n_rows
-        self._name_components()
         self._summarise()
         if self.interrupted_:
             warnings.warn(
                 "interrupted: the draws up to then are kept", RuntimeWarning, stacklevel=3
             )
         warn(self.trace_.warnings(self.diagnostics_))
-        for sentence in lfm_posterior.disagreements(self):
+        for sentence in disagreements(fitted.objectives, self.matched_.n_disputed, n_rows):
             warnings.warn(sentence, DisagreementWarning, stacklevel=3)
 
-    def _name_components(self) -> None:
-        found = self.matched_
+    def _summarise(self) -> None:
+        """Name what the draws say; also of a model that was loaded."""
+        found, prior = self.matched_, self.choice("prior")
         self.components_ = found.components * self.scaling_.scale
         self.n_components_ = len(self.components_)
         self.presence_, self.prevalence_ = found.presence, found.prevalence
-
-    def _summarise(self) -> None:
-        prior = self.choice("prior")
         shape = None if isinstance(prior, GaussianPrior) else prior.magnitude_shape
-        self.trace_ = Draws(lfm_posterior.trace(self.chains_, self.scaling_, shape))
+        self.trace_ = Draws(trace(self.chains_, self.scaling_, shape))
         self.diagnostics_ = self.trace_.summary()
         values = self.trace_.values
         self.noise_scale_ = float(np.mean(values["noise_scale"]))
@@ -348,8 +362,8 @@ class LatentFeatureModel(
         check_is_fitted(self)
         X = self._check(X, reset=False)
         matrix, offset = self.scaling_.apply(X)
-        draws, numbers = lfm_posterior.some_draws(self.chains_)
-        return lfm_score.activation(
+        draws, numbers = some_draws(self.chains_)
+        return score.activation(
             draws, self.matched_.index[numbers], matrix, self._seed, offset=offset
         )
 
@@ -367,8 +381,8 @@ class LatentFeatureModel(
         check_is_fitted(self)
         X = self._check(X, reset=False)
         matrix, offset = self.scaling_.apply(X)
-        draws, _ = lfm_posterior.some_draws(self.chains_)
-        rows = lfm_score.expected_rows(draws, matrix, self._seed, offset=offset)
+        draws, _ = some_draws(self.chains_)
+        rows = score.expected_rows(draws, matrix, self._seed, offset=offset)
         return rows * self.scaling_.scale
 
     def score_samples(self, X: Any) -> np.ndarray:
@@ -380,15 +394,15 @@ class LatentFeatureModel(
         check_is_fitted(self)
         X = self._check(X, reset=False)
         matrix, offset = self.scaling_.apply(X)
-        draws, _ = lfm_posterior.some_draws(self.chains_)
-        scores = lfm_score.log_likelihood(draws, matrix, self._seed, offset=offset)
-        return scores - lfm_prepare.n_seen(X) * np.log(self.scaling_.scale)
+        draws, _ = some_draws(self.chains_)
+        found = score.log_likelihood(draws, matrix, self._seed, offset=offset)
+        return found - n_observed(X) * np.log(self.scaling_.scale)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of :meth:`score_samples`: held-out log-likelihood per row."""
         return float(np.mean(self.score_samples(X)))
 
-    def score_entries(self, X: Any, mask: Any) -> lfm_score.EntryScores:
+    def score_entries(self, X: Any, mask: Any) -> score.EntryScores:
         """Predict the entries of X that ``mask`` marks from the other entries of their rows.
 
         Mean and log density of each, in the order of ``numpy.nonzero(mask)``. Fit on X with these
@@ -401,19 +415,19 @@ class LatentFeatureModel(
         if mask.shape != X.shape:
             raise ValueError(f"mask: must have the shape of X, {X.shape}, got {mask.shape}.")
         matrix, offset = self.scaling_.apply(X)
-        draws, _ = lfm_posterior.some_draws(self.chains_)
-        found = lfm_score.score_entries(draws, matrix, mask, self._seed, offset=offset)
+        draws, _ = some_draws(self.chains_)
+        found = score.score_entries(draws, matrix, mask, self._seed, offset=offset)
         scale = self.scaling_.scale
-        return lfm_score.EntryScores(found.mean * scale, found.log_density - np.log(scale))
+        return score.EntryScores(found.mean * scale, found.log_density - np.log(scale))
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
-        """New rows from the posterior predictive law, (n_samples, D)."""
+        """New rows from the posterior predictive distribution, (n_samples, D)."""
         check_is_fitted(self)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        draws, _ = lfm_posterior.some_draws(self.chains_)
+        draws, _ = some_draws(self.chains_)
         turns = rng.integers(len(draws), size=n_samples)
         rows = np.concatenate(
-            [sample_rows(draws[i], int(np.sum(turns == i)), rng) for i in range(len(draws))]
+            [score.sample_rows(draws[i], int(np.sum(turns == i)), rng) for i in range(len(draws))]
         )
         return rng.permutation(rows) * self.scaling_.scale + self.scaling_.shift
 
@@ -422,7 +436,7 @@ class LatentFeatureModel(
         """Kept states, raw, padded with zeros and in units of the data; made when asked for."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("posterior_: call fit first")
-        return lfm_posterior.as_draws(self.chains_, self.scaling_)
+        return as_draws(self.chains_, self.scaling_)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit has come to its end."""
@@ -441,16 +455,16 @@ class LatentFeatureModel(
     def to_arviz(self) -> Any:
         """Draws for ArviZ: numbers that can be compared between chains, and raw states, apart."""
         check_is_fitted(self)
-        return lfm_posterior.to_arviz(self.trace_, self.posterior_)
+        return to_arviz(self.trace_, self.posterior_)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        lfm_saving.save(self, path)
+        files.save(self, path)
 
     @classmethod
     def load(cls, path: Any) -> LatentFeatureModel:
         """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return lfm_saving.load(cls, path)
+        return files.load(cls, path)
 
     def __sklearn_tags__(self) -> Any:
         """Sparse input and missing entries are welcome."""

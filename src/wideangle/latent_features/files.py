@@ -1,4 +1,4 @@
-"""A fitted latent feature model as one file: arrays and JSON, nothing that runs."""
+"""What a fit leaves on disk: chains on the way, and models. Arrays and JSON, nothing that runs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,172 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from wideangle.latent_features.match import Matched
-from wideangle.latent_features.posterior import Gathered
+from wideangle.infer.adapt import DualAveraging
+from wideangle.latent_features.chain import Chain
+from wideangle.latent_features.posterior import DrawsOfChains, Matched
 from wideangle.latent_features.settings import Scaling
-from wideangle.latent_features.store import pack_states, unpack_states
+from wideangle.latent_features.state import Draw, Features, Hyper
+from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import as_plain, from_plain
-from wideangle.storage import save_bundle
+from wideangle.storage import StorageError, save_bundle
+from wideangle.storage.checkpoint import SavedRun
 from wideangle.storage.models import check_numbers, plain, read_model, restore_names
+from wideangle.types import Components
 
 LARGEST = 1e135
 """Size of units; a little more than that of entries, which they come from."""
 KIND = "latent-feature-model"
+
+Arrays = dict[str, np.ndarray]
+
+
+def pack_draws(draws: list[Draw]) -> Arrays:
+    """Draws one after the other: features along the first axis, assignments along the second."""
+    if not draws:
+        return {}
+    return {
+        "n_features": np.array([len(draw.weights) for draw in draws]),
+        "weights": np.concatenate([draw.weights for draw in draws]),
+        "vectors": np.concatenate([draw.vectors for draw in draws]),
+        "worth": np.concatenate([draw.worth for draw in draws]),
+        "packed": np.concatenate([draw.packed for draw in draws], axis=1),
+        "hyper": np.stack([np.array(jax.tree.leaves(draw.hyper)) for draw in draws]),
+    }
+
+
+def unpack_draws(arrays: Arrays) -> list[Draw]:
+    """The draws of :func:`pack_draws`."""
+    if "n_features" not in arrays:
+        return []
+    counts = arrays["n_features"]
+    ends, bytes_ends = np.cumsum(counts), np.cumsum(-(-counts // 8))
+    if (
+        not ends[-1] == len(arrays["weights"]) == len(arrays["worth"])
+        or bytes_ends[-1] != arrays["packed"].shape[1]
+    ):
+        raise ValueError("the sizes of the draws do not add up")
+    draws = []
+    for i, n in enumerate(counts):
+        features = slice(ends[i] - n, ends[i])
+        packed = slice(bytes_ends[i] - -(-n // 8), bytes_ends[i])
+        draws.append(
+            Draw(
+                arrays["weights"][features],
+                arrays["vectors"][features],
+                as_hyper(arrays["hyper"][i]),
+                arrays["packed"][:, packed],
+                arrays["worth"][features],
+            )
+        )
+    return draws
+
+
+def as_hyper(values: np.ndarray) -> Hyper:
+    """Hyperparameters from their values in order."""
+    mass, discount, strength, *others = values
+    return Hyper(Buffet(mass, discount, strength), *others)
+
+
+def _part(arrays: Arrays, prefix: str) -> Arrays:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+# ---------------------------------------------------------------- chains on the way
+
+
+class ChainCheckpoint(SavedRun):
+    """One chain on disk. Missing entries of the rows are no part of it: a sweep draws them anew."""
+
+    objectives = np.empty(0)
+    """What the searches before the chains reached; saved with the chain."""
+
+    def save_chain(self, chain: Chain, *, now: bool = False) -> None:
+        """Write the chain if it is time, or now."""
+        if not (now or self.due):
+            return
+        features, (n_trace, n_draws) = chain.features, self._on_disk or (0, 0)
+        state = {
+            "weights": features.weights,
+            "directions": features.components.directions,
+            "magnitudes": features.components.magnitudes,
+            "assignments": features.assignments,
+            "n_live": features.n_live,
+            "hyper": np.array(jax.tree.leaves(features.hyper)),
+            "key": jax.random.key_data(chain.key),
+            "n_done": np.array(chain.n_done),
+            "objectives": self.objectives,
+            **{f"tuning_{name}": np.array(one) for name, one in chain.tuning.items()},
+        }
+        new = {f"trace_{name}": np.array(one[n_trace:]) for name, one in chain.trace.items()}
+        new |= {f"draws_{k}": array for k, array in pack_draws(chain.draws[n_draws:]).items()}
+        length = len(chain.trace.get("n_active", ()))
+        self.save(
+            {name: np.asarray(array) for name, array in state.items()},
+            new if length > n_trace else None,
+            (length, len(chain.draws)),
+            may_fail=self._due != -np.inf,
+        )
+
+    def load_chain(self) -> Chain | None:
+        """The chain as it was saved, or None if there is no file."""
+        found = self.read()
+        if found is None:
+            return None
+        state, parts = found
+        try:
+            chain = _chain(state, parts)
+            self.objectives = state["objectives"]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise StorageError(
+                f"{self.path} is not a chain this version can read ({error}): remove it to begin "
+                "again."
+            ) from error
+        self._on_disk = len(chain.trace.get("n_active", ())), len(chain.draws)
+        return chain
+
+
+def _chain(state: Arrays, parts: list[Arrays]) -> Chain:
+    directions, assignments = state["directions"], state["assignments"]
+    room, dim = directions.shape
+    sizes = (state["weights"].shape, state["magnitudes"].shape, assignments.shape[1:])
+    draws = [draw for part in parts for draw in unpack_draws(_part(part, "draws_"))]
+    if (
+        sizes != ((room,),) * 3
+        or not 0 <= state["n_live"] <= room
+        or any(draw.vectors.shape[1] != dim for draw in draws)
+        or any(len(draw.packed) != len(assignments) for draw in draws)
+    ):
+        raise ValueError("the sizes of its arrays do not fit together")
+    features = Features(
+        jnp.asarray(state["weights"]),
+        Components(jnp.asarray(directions), jnp.asarray(state["magnitudes"])),
+        jnp.asarray(assignments),
+        jnp.asarray(state["n_live"], jnp.int32),
+        jax.tree.map(jnp.asarray, as_hyper(state["hyper"])),
+    )
+    traces = [_part(part, "trace_") for part in parts]
+    return Chain(
+        jax.random.wrap_key_data(state["key"], impl="threefry2x32"),
+        features,
+        {name: _tuning(one) for name, one in _part(state, "tuning_").items()},
+        int(state["n_done"]),
+        {name: np.concatenate([one[name] for one in traces]).tolist() for name in traces[0]}
+        if traces
+        else {},
+        draws,
+    )
+
+
+def _tuning(values: np.ndarray) -> DualAveraging:
+    step, average, error, centre, turns = map(jnp.asarray, values)
+    return DualAveraging(step, average, error, centre, turns.astype(jnp.int32))
+
+
+# ---------------------------------------------------------------- fitted models
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -32,7 +184,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "shift": model.scaling_.shift,
         "start_objectives": model.start_objectives_,
         "chains": model.chains_.chains,
-        **{f"kept_{name}": array for name, array in pack_states(model.chains_.states).items()},
+        **{f"draws_{name}": array for name, array in pack_draws(model.chains_.draws).items()},
         **{f"trace_{name}": array for name, array in model.chains_.trace.items()},
         **{f"matched_{name}": array for name, array in matched.items()},
     }
@@ -55,10 +207,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
     return read_model(cls, path, KIND, _restore)
 
 
-def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
-    def part(prefix: str) -> dict[str, np.ndarray]:
-        return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
+def _restore(cls: type, arrays: Arrays, meta: dict[str, Any]) -> Any:
     model = cls(**{k: from_plain(v) for k, v in meta["settings"].items()})
     model._validate_params()
     model.n_features_in_ = int(meta["n_features"])
@@ -69,40 +218,38 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     model.interrupted_ = bool(meta["interrupted"])
     model.n_rows_ = int(meta["n_rows"])
     model._seed = int(meta["seed"])
-    states = unpack_states(part("kept_"))
-    model.chains_ = Gathered(states, arrays["chains"], part("trace_"))
-    model.matched_ = Matched(**part("matched_"), n_disputed=int(meta["n_disputed"]))
+    draws = unpack_draws(_part(arrays, "draws_"))
+    model.chains_ = DrawsOfChains(draws, arrays["chains"], _part(arrays, "trace_"))
+    model.matched_ = Matched(**_part(arrays, "matched_"), n_disputed=int(meta["n_disputed"]))
     _check_sizes(model)
-    model._name_components()
     model._summarise()
     return model
 
 
 def _check_sizes(model: Any) -> None:
     """Refuse arrays that do not belong together, before anything is made of them."""
-    states, found = model.chains_.states, model.matched_
-    sizes = [len(state.weights) for state in states]
+    draws, found = model.chains_.draws, model.matched_
+    sizes = [len(draw.weights) for draw in draws]
     trace = model.chains_.trace
     lengths = {values.shape for values in trace.values()}
     n_components = len(found.components)
     right = (
-        len(states) > 0
+        len(draws) > 0
         and [len(shape) for shape in lengths] == [2]
         and 0 not in min(lengths)
         and bool(np.all(trace["noise_variance"] >= 0))
-        and model.chains_.chains.shape == (len(states),)
+        and model.chains_.chains.shape == (len(draws),)
         and model.scaling_.shift.shape == (model.n_features_in_,)
         and found.components.shape == (n_components, model.n_features_in_)
-        and found.index.shape == (len(states), n_components)
+        and found.index.shape == (len(draws), n_components)
         and bool(np.all(found.index < np.array(sizes)[:, None]))
         and all(
-            state.vectors.shape == (n, model.n_features_in_)
-            for state, n in zip(states, sizes, strict=True)
+            draw.vectors.shape == (n, model.n_features_in_)
+            for draw, n in zip(draws, sizes, strict=True)
         )
-        and all(len(state.bits) == model.n_rows_ for state in states)
-        and all(
-            min(jax.tree.leaves(state.hyper)) >= 0 and state.hyper.noise > 0 for state in states
-        )
+        and all(len(draw.packed) == model.n_rows_ for draw in draws)
+        and all(min(jax.tree.leaves(draw.hyper)) >= 0 for draw in draws)
+        and all(draw.noise_variance > 0 for draw in draws)
         and model._seed >= 0
         and 1.0 / LARGEST <= model.scaling_.scale <= LARGEST
         and bool(np.all(np.abs(model.scaling_.shift) <= LARGEST))

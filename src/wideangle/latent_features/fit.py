@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,25 +15,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from threadpoolctl import threadpool_limits
 
 from wideangle.infer.progress import Progress
-from wideangle.latent_features.chain import Chain, Plan, begin_chain, freeze, run_chain
-from wideangle.latent_features.device_chain import run_chain_on_device
-from wideangle.latent_features.rows.imputed import ImputedRows
-from wideangle.latent_features.rows.memory import FeatureRows
-from wideangle.latent_features.rows.parallel import share_threads
-from wideangle.latent_features.sampler.design import Design
+from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
+from wideangle.latent_features.parallel import share_threads
+from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.rows.protocol import Rows
 from wideangle.latent_features.search.start import Start, find_features
-from wideangle.latent_features.state import Hyper
-from wideangle.latent_features.store import ChainFile
+from wideangle.latent_features.state import Design, Hyper
 from wideangle.priors.stick_breaking import Buffet
-from wideangle.sharding import spread
 from wideangle.types import Key
 
 POLL = 0.1
 """Seconds between two looks at the chains."""
+SAMPLE_SWEEPS = 50
+"""Sweeps on a sample of rows on disk at least: they cost little there."""
 
 
 class Values(NamedTuple):
@@ -52,130 +50,213 @@ class Fitted:
 
     chains: list[Chain]
     objectives: np.ndarray
-    """Log-likelihood less the price of the features, for each start."""
+    """Log-likelihood minus the price of the features, for each start."""
     interrupted: bool
 
 
-@dataclass
-class Settings:
-    """How long, how many, and on what."""
+@dataclass(frozen=True)
+class Task:
+    """What a fit is asked for."""
 
+    design: Design
+    values: Values
     plan: Plan
     n_chains: int
     n_jobs: int
     max_features: int
     hops: int | None
-    checkpoint: Path | None
-    fingerprint: str
     progress: bool | None
-    device: bool = False
-    """Run the sweeps on JAX's default device, one chain after the other."""
-    mesh: Mesh | None = None
-    """Or on these devices, the rows in equal parts."""
+    checkpoint: Path | None = None
+    fingerprint: str = ""
 
 
-def fit(
-    key: Key, make_rows: Callable[[], FeatureRows], design: Design, values: Values, how: Settings
-) -> Fitted:
+def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> Fitted:
     """Search for features once per chain, then run the chains.
 
     A chain whose start is much worse than the best one begins from the best: it would only show
     that the search can fail, which the list of objectives tells as well. Ctrl-C keeps the draws
     there are; before the first one it ends the fit.
+
+    Parameters
+    ----------
+    key
+        Randomness of everything.
+    in_memory, rows
+        For each chain the rows to search in, and those to sweep over.
+    task
+        Everything else.
     """
-    keys = jax.random.split(key, how.n_chains)
-    rows = [make_rows() for _ in range(how.n_chains)]
-    files = [_file(how, i) for i in range(how.n_chains)]
-    job = _Job(keys, rows, files, [file.load() for file in files], design, values, how)
-    n_sweeps, n_warmup = how.plan.n_sweeps, how.plan.n_warmup
+    work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task)
+    plan, n_chains = task.plan, task.n_chains
     with (
         # Workers share the cores, each with one thread in its matrix products: threads of a
         # product that wait for their turn would take the time of the other chains.
         threadpool_limits(1, "blas"),
-        ThreadPoolExecutor(how.n_jobs, initializer=share_threads, initargs=(how.n_jobs,)) as pool,
-        Progress(how.n_chains * n_sweeps, how.n_chains * n_warmup, how.progress) as bar,
-        _stopping(job.stop),
+        ThreadPoolExecutor(task.n_jobs, initializer=share_threads, initargs=(task.n_jobs,)) as pool,
+        Progress(n_chains * plan.n_sweeps, n_chains * plan.n_warmup, task.progress) as bar,
+        _stopping(work.stop),
     ):
 
-        def attend(work: list[Future[Any]]) -> list[Any]:
-            return _attend(work, job.stop, lambda: bar.at(sum(job.counts)))
+        def on_all(action: Callable[[int], Any]) -> list[Any]:
+            futures = [pool.submit(_on_device, work.device, action, i) for i in range(n_chains)]
+            return _attend(futures, work.stop, lambda: bar.at(sum(work.counts)))
 
-        objectives = files[0].objectives
-        if any(chain is None for chain in job.chains):
-            starts = attend([pool.submit(job.search, i) for i in range(how.n_chains)])
-            _pass_on(job.stop.is_set())
+        objectives = work.objectives
+        if any(chain is None for chain in work.chains):
+            starts = on_all(work.search)
+            _pass_on(work.stop.is_set())
             objectives = np.array([start.objective for start in starts])
-            job.begin(starts)
-        # All of them before the first sweep: a place that cannot be written to is told about while
+            work.begin(starts)
+        # All of them before the first sweep: a place that cannot be written to is reported while
         # there is nothing to lose, and no search has to be done again.
-        for file, chain in zip(files, job.chains, strict=True):
-            file.objectives = objectives
-            file.save(chain, now=True)
-        chains = attend([pool.submit(job.run, i) for i in range(how.n_chains)])
-    if job.stop.is_set():
-        return Fitted(_worth_keeping(chains), objectives, True)
-    for file in files:
-        file.remove()
+        work.save_all(objectives)
+        chains = on_all(work.run)
+    if work.stop.is_set():
+        return Fitted(_worth_keeping(chains, rows), objectives, True)
+    work.remove_files()
     return Fitted(chains, objectives, False)
 
 
-@dataclass
-class _Job:
-    """What the workers of a fit share; each method is the work on one chain."""
+class _Work:
+    """What the workers of a fit share; :meth:`search` and :meth:`run` are the work on one chain."""
 
-    keys: Key
-    rows: list[FeatureRows]
-    files: list[ChainFile]
-    chains: list[Any]
-    design: Design
-    values: Values
-    how: Settings
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, keys: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task
+    ) -> None:
+        self.keys, self.in_memory, self.rows, self.task = keys, in_memory, rows, task
+        self.device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
         self.stop = threading.Event()
+        self.files: list[Any] = []
+        self.objectives = np.empty(0)
+        self.chains: list[Any] = [None] * task.n_chains
+        if task.checkpoint is not None:
+            self._read_files(task.checkpoint)
         self.counts = [0 if chain is None else chain.n_done for chain in self.chains]
-        self._turn = threading.Lock()  # a device runs one chain at a time
-        self._there: Any = None
+
+    def _read_files(self, folder: Path) -> None:
+        from wideangle.latent_features.files import ChainCheckpoint
+
+        self.files = [
+            ChainCheckpoint(folder / f"chain-{i}", fingerprint=self.task.fingerprint)
+            for i in range(self.task.n_chains)
+        ]
+        self.chains = [file.load_chain() for file in self.files]
+        self.objectives = self.files[0].objectives
 
     def search(self, i: int) -> Start | None:
         """Look for the features that a chain begins from."""
-        return _search(self.keys[i], self.rows[i], self.values, self.how, self.stop.is_set)
+        if self.stop.is_set():
+            return None
+        rows, task = self.in_memory[i], self.task
+        rows.start_search()
+        seed = np.asarray(jax.random.key_data(self.keys[i])).astype(np.uint64)
+        return find_features(
+            np.random.default_rng(seed),
+            rows,
+            task.values.noise_variance,
+            max_features=task.max_features,
+            hops=task.hops,
+            stop=self.stop.is_set,
+        )
 
     def begin(self, starts: list[Start]) -> None:
         """Make the chains that no file holds."""
-        for i, chain in enumerate(self.chains):
-            if chain is None:
-                made = _begin(self.keys[i], starts, i, self.values, self.design, self.rows[i])
-                self.chains[i] = made
+        values, design = self.task.values, self.task.design
+        best = max(starts, key=lambda start: start.objective)
+        for i, start in enumerate(starts):
+            if self.chains[i] is not None:
+                continue
+            rows = self.in_memory[i]
+            if best.objective - start.objective > tolerance(rows.n_rows):
+                start = best  # noqa: PLW2901
+            hyper = first_guess(start, values, design, rows)
+            if "rate" not in design.learned:  # what fits the best start: one model for all chains
+                hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
+            self.chains[i] = begin_chain(self.keys[i], start.features, start.assignments, hyper)
 
     def run(self, i: int) -> Chain:
-        """Run a chain to its end, or until it is told to stop, and save it on the way."""
-        if not self.how.device:
-            return self._run(i)
-        with self._turn:
-            return self._run(i)
+        """Run a chain to its end, or until it has to stop, and save it on the way."""
+        chain, rows = self.chains[i], self.rows[i]
+        with rows.turn:
+            if self.stop.is_set():  # before this chain had its turn
+                return chain
 
-    def _run(self, i: int) -> Chain:
-        chain, file, plan = self.chains[i], self.files[i], self.how.plan
-        if self.stop.is_set():  # before this chain had its turn
-            return chain
+            def after(chain: Chain) -> bool:
+                self.counts[i] = chain.n_done
+                self._save(i)
+                return self.stop.is_set()
 
-        def after(chain: Chain) -> bool:
-            self.counts[i] = chain.n_done
-            file.save(chain)
-            return self.stop.is_set()
+            try:
+                chain.features = rows.begin(chain.key, chain.features)
+                return run_chain(chain, rows, self.task.design, self.task.plan, after=after)
+            finally:
+                self._save(i, now=True)
 
-        try:
-            if not self.how.device:
-                return run_chain(chain, self.rows[i], self.design, plan, after=after)
-            if self._there is None:
-                self._there = self.rows[0].on_device(self.how.mesh)
-            if self.how.mesh is not None:
-                used = spread(chain.features.assignments, self.how.mesh)
-                chain.features = chain.features._replace(assignments=used)
-            return run_chain_on_device(chain, self._there, self.design, plan, after=after)
-        finally:
-            file.save(chain, now=True)
+    def _save(self, i: int, *, now: bool = False) -> None:
+        if self.files:
+            self.files[i].save_chain(self.chains[i], now=now)
+
+    def save_all(self, objectives: np.ndarray) -> None:
+        """Write every chain, with what the searches reached."""
+        for i, file in enumerate(self.files):
+            file.objectives = objectives
+            self._save(i, now=True)
+
+    def remove_files(self) -> None:
+        """Delete the checkpoint of a fit that is done, and its folder if that leaves it empty."""
+        for file in self.files:
+            file.remove(may_fail=True)
+        folder = self.task.checkpoint
+        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _on_device(device: Any, action: Callable[[int], Any], i: int) -> Any:
+    """Work of a thread with the default device of the thread that asked for it."""
+    with jax.default_device(device):
+        return action(i)
+
+
+def fit_on_disk(
+    fitted: Fitted,
+    make_rows: Callable[[Path, str], Any],
+    design: Design,
+    plan: Plan,
+    folder: Any,
+    progress: bool | None,
+) -> Fitted:
+    """Take chains of a sample up on all rows, which stay on disk, one chain after the other.
+
+    ``make_rows`` makes the rows of a chain from a folder and a name for its files there.
+    """
+    chains, interrupted = [], fitted.interrupted
+    total = len(fitted.chains) * plan.n_sweeps
+    with (
+        tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place,
+        Progress(total, 0, progress) as bar,
+    ):
+        for number, warm in enumerate(fitted.chains):
+            if interrupted:
+                break
+            chain = Chain(jax.random.fold_in(warm.key, 1), warm.features, warm.tuning)
+            rows, done = make_rows(Path(place), f"chain-{number}"), number * plan.n_sweeps
+
+            def after(chain: Chain, done: int = done) -> bool:
+                bar.at(done + chain.n_done)
+                return False
+
+            try:
+                chain.features = rows.begin(chain.key, chain.features)
+                run_chain(chain, rows, design.without_births(), plan, after=after)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                rows.close()
+            if chain.draws:
+                chains.append(chain)
+    if not chains:
+        raise KeyboardInterrupt("stopped before the first draw that is kept")
+    return Fitted(chains, fitted.objectives, interrupted)
 
 
 @contextmanager
@@ -194,7 +275,7 @@ def _pass_on(interrupted: bool) -> None:
         raise KeyboardInterrupt("stopped before the first draw")
 
 
-def _worth_keeping(chains: list[Chain]) -> list[Chain]:
+def _worth_keeping(chains: list[Chain], rows: list[Rows]) -> list[Chain]:
     """Chains of an interrupted fit, without those that have hardly begun.
 
     What is compared between chains is cut to the shortest of them, so chains with less than half
@@ -202,17 +283,17 @@ def _worth_keeping(chains: list[Chain]) -> list[Chain]:
     """
     lengths = [len(chain.trace.get("n_active", ())) for chain in chains]
     _pass_on(max(lengths) == 0)
-    kept = [
-        chain for chain, n in zip(chains, lengths, strict=True) if n > 0 and 2 * n >= max(lengths)
-    ]
-    for chain in kept:
-        if not chain.kept:
-            chain.kept.append(freeze(chain.features))
-    return kept
+    worth = []
+    for chain, of_chain, n in zip(chains, rows, lengths, strict=True):
+        if n > 0 and 2 * n >= max(lengths):
+            if not chain.draws:
+                chain.draws.append(of_chain.keep(chain.features))
+            worth.append(chain)
+    return worth
 
 
 def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], None]) -> list[Any]:
-    """Results of all of the work; Ctrl-C asks it to stop, an error elsewhere too."""
+    """Results of all of the work; Ctrl-C asks it to stop, and so does an error in any of it."""
     pending = set(work)
     while pending:
         try:
@@ -225,39 +306,12 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
     return [one.result() for one in work]
 
 
-def _search(
-    key: Key, rows: FeatureRows, values: Values, how: Settings, stop: Callable[[], bool]
-) -> Start | None:
-    if stop():
-        return None
-    if isinstance(rows, ImputedRows):
-        rows.fill_with_means()
-    seed = np.asarray(jax.random.key_data(key)).astype(np.uint64)
-    rng = np.random.default_rng(seed)
-    return find_features(
-        rng, rows, values.noise_variance, max_features=how.max_features, hops=how.hops, stop=stop
-    )
-
-
-def _begin(
-    key: Key, starts: list[Start], index: int, values: Values, design: Design, rows: FeatureRows
-) -> Chain:
-    best = max(starts, key=lambda start: start.objective)
-    start = starts[index]
-    if best.objective - start.objective > tolerance(rows.n_rows):
-        start = best
-    hyper = first_guess(start, values, design, rows)
-    if "rate" not in design.learned:  # fixed at what fits the best start: one model for all chains
-        hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
-    return begin_chain(key, start.features, start.assignments, hyper, design)
-
-
 def tolerance(n_rows: int) -> float:
     """Nats by which starts may differ and count as the same: one feature costs far more."""
     return 10.0 + 0.02 * n_rows
 
 
-def first_guess(start: Start, values: Values, design: Design, rows: FeatureRows) -> Hyper:
+def first_guess(start: Start, values: Values, design: Design, rows: MemoryRows) -> Hyper:
     """Hyperparameters to begin with; those that are learned fit the start."""
     n_features = len(start.features)
     harmonic = np.sum(1.0 / np.arange(1, rows.n_rows + 1))
@@ -278,14 +332,8 @@ def first_guess(start: Start, values: Values, design: Design, rows: FeatureRows)
     return Hyper(buffet, *map(number, (max(noise, 1e-8), values.concentration, rate)))
 
 
-def _file(how: Settings, index: int) -> ChainFile:
-    folder = how.checkpoint
-    path = None if folder is None else folder / f"chain-{index}.safetensors"
-    return ChainFile(path, how.fingerprint)
-
-
 def n_workers(n_jobs: int | None, n_chains: int) -> int:
-    """Chains run at once: all cores unless told otherwise."""
+    """Chains run at once: all cores unless a number is given."""
     cores = os.cpu_count() or 1
     if n_jobs is None or n_jobs == 0:
         wanted = cores

@@ -1,102 +1,74 @@
-"""What the chains of the latent feature model say together."""
+r"""What the chains say together: draws to look at, and the components that draws have in common.
+
+Draws differ in the number and the order of their features. A component is a feature that matters
+and is found in at least half of the draws, where features of different draws are the same if their
+relative distance is below a cut-off. Vectors of the same component are averaged.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from wideangle.latent_features import components as lfm_components
-from wideangle.latent_features import match as lfm_match
-from wideangle.latent_features.chain import Chain, State
+from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.fit import tolerance
-from wideangle.latent_features.predict.held_out import FeatureDraw
-from wideangle.latent_features.rows.columns import gram_of
-from wideangle.latent_features.rows.imputed import ImputedRows
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.state import Draw
 from wideangle.posterior import Draws
 
 N_DRAWS = 25
-"""Kept states that predictions are averaged over: more change little and cost time."""
-
+"""Draws that predictions are averaged over: more change little and cost time."""
 MIN_PRESENCE = 0.5
 """Share of the draws that must have a feature for it to be a component."""
+MISSED = 1e-3
+"""Chance at which a component as rare as ``min_presence`` is in none of the draws searched."""
+MOST = 0.5
+"""Share of the draws of a chain from which on the chain has found a feature."""
 
 
-class Gathered(NamedTuple):
-    """Kept states of all chains, one after the other, and the trace of each chain."""
+class DrawsOfChains(NamedTuple):
+    """Draws of all chains, one after the other, and the trace of each chain."""
 
-    states: list[State]
+    draws: list[Draw]
     chains: np.ndarray
-    """(states,) number of the chain of each state."""
+    """(draws,) number of the chain of each draw."""
     trace: dict[str, np.ndarray]
     """(chain, draw) each, in scaled units."""
 
     @property
     def dim(self) -> int:
         """Number of columns of the rows, D."""
-        return self.states[0].vectors.shape[1]
+        return self.draws[0].vectors.shape[1]
 
 
-def gather(chains: list[Chain]) -> Gathered:
-    """States and traces; chains that were stopped are cut to the shortest."""
-    states = [state for chain in chains for state in chain.kept]
-    numbers = np.repeat(np.arange(len(chains)), [len(chain.kept) for chain in chains])
+def gather(chains: list[Chain]) -> DrawsOfChains:
+    """Draws and traces; chains that were stopped are cut to the shortest."""
+    draws = [draw for chain in chains for draw in chain.draws]
+    numbers = np.repeat(np.arange(len(chains)), [len(chain.draws) for chain in chains])
     length = min(len(chain.trace["n_active"]) for chain in chains)
     names = chains[0].trace
     trace = {name: np.array([chain.trace[name][:length] for chain in chains]) for name in names}
-    return Gathered(states, numbers, trace)
+    return DrawsOfChains(draws, numbers, trace)
 
 
-def as_draw(state: State, *, with_assignments: bool = False) -> FeatureDraw:
-    """A kept state as the scoring functions take it."""
-    used = state.assignments if with_assignments else None
-    return FeatureDraw(state.vectors, state.weights, float(state.hyper.noise), used)
-
-
-def some_draws(gathered: Gathered) -> tuple[list[FeatureDraw], np.ndarray]:
-    """At most :data:`N_DRAWS` states, evenly spaced over all chains, and their numbers."""
-    total = len(gathered.states)
+def some_draws(chains: DrawsOfChains) -> tuple[list[Draw], np.ndarray]:
+    """At most :data:`N_DRAWS` draws, evenly spaced over all chains, and their numbers."""
+    total = len(chains.draws)
     numbers = np.unique(np.linspace(0, total - 1, min(N_DRAWS, total)).round().astype(int))
-    return [as_draw(gathered.states[i]) for i in numbers], numbers
+    return [chains.draws[i] for i in numbers], numbers
 
 
-def components(gathered: Gathered, rows: FeatureRows) -> lfm_match.Matched:
-    """Features that matter, matched across draws; the draw of highest density leads."""
-    masks = []
-    for state in gathered.states:
-        used = state.assignments
-        draw = as_draw(state)
-        gram, cross = gram_of(used), _cross(rows, used, draw)
-        masks.append(lfm_components.matters(draw, gram, cross, rows.n_rows))
-    return lfm_match.match(
-        [as_draw(state) for state in gathered.states],
-        masks,
-        chains=gathered.chains,
-        min_presence=MIN_PRESENCE,
-    )
-
-
-def _cross(rows: FeatureRows, used: np.ndarray, draw: FeatureDraw) -> np.ndarray:
-    """Z'X such that :func:`~.lfm_components.removal_cost` counts the entries that are seen.
-
-    Missing entries are filled with what the draw expects, so they have no residual. The cost of
-    removal would still count the squares of the feature there, n_kd w_kd^2 with n_kd gaps: half of
-    n_kd w_kd less in the sums takes them out.
-    """
-    if not isinstance(rows, ImputedRows):
-        return rows.cross(used)
-    rows.fill_with_expected(used, draw.features)
-    return rows.cross(used) - 0.5 * rows.n_gaps_of(used) * draw.features
-
-
-def as_draws(gathered: Gathered, scaling: Any) -> Draws:
-    """Kept states padded to one size, in units of the data, axes (chain, draw, ...)."""
-    n_chains = int(gathered.chains.max()) + 1
-    by_chain = [np.flatnonzero(gathered.chains == c) for c in range(n_chains)]
+def as_draws(chains: DrawsOfChains, scaling: Any) -> Draws:
+    """Draws padded to one size, in units of the data, axes (chain, draw, ...)."""
+    n_chains = int(chains.chains.max()) + 1
+    by_chain = [np.flatnonzero(chains.chains == c) for c in range(n_chains)]
     length = min(map(len, by_chain))
-    most = max(len(state.weights) for state in gathered.states)
-    first = gathered.states[0]
+    most = max(len(draw.weights) for draw in chains.draws)
+    first = chains.draws[0]
     shape = n_chains, length, most
     # Draws of extreme units have no place in single precision.
     wide = not 1e-20 < scaling.scale < 1e20  # noqa: PLR2004
@@ -107,31 +79,33 @@ def as_draws(gathered: Gathered, scaling: Any) -> Draws:
     numbers = np.zeros(shape[:2], np.int64)
     for c, members in enumerate(by_chain):
         for t, i in enumerate(members[:length]):
-            state = gathered.states[i]
-            n = len(state.weights)
-            vectors[c, t, :n] = state.vectors.astype(np.float64) * scaling.scale
-            weights[c, t, :n] = state.weights
-            counts[c, t, :n] = state.assignments.sum(axis=0)
+            draw = chains.draws[i]
+            n = len(draw.weights)
+            vectors[c, t, :n] = draw.vectors.astype(np.float64) * scaling.scale
+            weights[c, t, :n] = draw.weights
+            counts[c, t, :n] = draw.assignments.sum(axis=0)
             numbers[c, t] = n
     values = {"features": vectors, "weights": weights, "counts": counts, "n_features": numbers}
     return Draws(values)
 
 
-def trace(gathered: Gathered, scaling: Any, magnitude_shape: float | None) -> dict[str, np.ndarray]:
+def trace(
+    chains: DrawsOfChains, scaling: Any, magnitude_shape: float | None
+) -> dict[str, np.ndarray]:
     """Numbers of every draw, in units of the data; those that never change are left out.
 
     Log densities alone are those of scaled rows: in other units they would shift by an amount that
     depends on the number of features. With missing entries they are of the rows as filled in.
     ``magnitude_shape`` is None for Gaussian features.
     """
-    found = dict(gathered.trace)
+    found = dict(chains.trace)
     found["noise_scale"] = np.sqrt(found.pop("noise_variance")) * scaling.scale
     found["residual_rms"] = found["residual_rms"] * scaling.scale
     rate = found.pop("rate")
     if magnitude_shape is None:  # the precision of an entry
         size = rate**-0.5
     else:
-        size = magnitude_shape / (rate * gathered.dim**0.5)
+        size = magnitude_shape / (rate * chains.dim**0.5)
     found["feature_scale"] = size * scaling.scale
     found.pop("acceptance", None)
     always = ("alpha", "noise_scale", "concentration")
@@ -142,20 +116,18 @@ def trace(gathered: Gathered, scaling: Any, magnitude_shape: float | None) -> di
     }
 
 
-def disagreements(model: Any) -> list[str]:
+def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[str]:
     """Sentences about searches or chains that found different features."""
     sentences = []
-    objectives = model.start_objectives_
     known = objectives[np.isfinite(objectives)]
     if len(known) > 1:
-        worse = known < known.max() - tolerance(model.n_rows_)
+        worse = known < known.max() - tolerance(n_rows)
         if worse.sum() == len(known) - 1:
             sentences.append(
                 f"only one of {len(known)} searches for features reached the best objective "
                 f"({known.max():.0f}; the others {np.sort(known)[:-1].round().tolist()}): there "
-                "may be better features still; more n_chains or hops would tell."
+                "may be better features still; more chains or hops would tell."
             )
-    n_disputed = model.matched_.n_disputed
     if n_disputed:
         sentences.append(
             f"{n_disputed} features are in most draws of one chain and not of another: the chains "
@@ -169,3 +141,174 @@ def to_arviz(trace_draws: Draws, raw: Draws) -> Any:
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
     return convert({"posterior": trace_draws.values, "posterior_raw": raw.values})
+
+
+# ---------------------------------------------------------------- components
+
+
+class Matched(NamedTuple):
+    """Components shared by draws, in falling order of energy."""
+
+    components: np.ndarray
+    """(K, D): mean vector over the draws that have the component."""
+    presence: np.ndarray
+    """(K,): share of the draws that have it."""
+    index: np.ndarray
+    """(draws, K): its number in each draw, -1 where it is absent."""
+    spread: np.ndarray
+    """(K,): root mean square distance of a draw's vector from the mean, relative to its length."""
+    prevalence: np.ndarray
+    """(K,): mean weight over the draws that have it, the share of rows with the component."""
+    energy: np.ndarray
+    r"""(K,): mean of :math:`\mu |w|^2`, what it adds to the squared length of a row."""
+    by_chain: np.ndarray
+    """(chains, K): share of the draws of each chain that have it."""
+    n_disputed: int
+    """Features that most draws of one chain have and most of another lack, kept or not."""
+
+
+def match(
+    draws: Sequence[Draw],
+    *,
+    chains: Any = None,
+    reference: int | None = None,
+    cutoff: float = 0.5,
+    min_presence: float = MIN_PRESENCE,
+) -> Matched:
+    """Find the features that matter and that draws have in common.
+
+    Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)` with the
+    cut-off c; a feature and its negative never are. Candidates are collected from a few draws of
+    every chain, enough to see whatever is as frequent as ``min_presence``, and averaged over those
+    draws. Every draw is then assigned to these averages, one to one with the least total distance.
+
+    Parameters
+    ----------
+    draws
+        Posterior draws.
+    chains
+        (draws,) number of the chain of each draw; one chain when left out.
+    reference
+        Draw whose features are the first candidates, such as the one of highest density; the first
+        when left out.
+    cutoff
+        Largest relative distance between features that count as the same, below 1.
+    min_presence
+        Least share of draws that must have a component.
+    """
+    if not 0.0 < cutoff < 1.0:
+        raise ValueError(f"cutoff={cutoff!r}: must lie between 0 and 1.")
+    if not 0.0 < min_presence <= 1.0:
+        raise ValueError(f"min_presence={min_presence!r}: must be above 0 and at most 1.")
+    kept = [np.flatnonzero(draw.worth > 0) for draw in draws]
+    chains = (
+        np.zeros(len(draws), int) if chains is None else np.unique(chains, return_inverse=True)[1]
+    )
+    searched = _searched(chains, reference or 0, min_presence)
+    centres = _candidates([_vectors(draws[s], kept[s]) for s in searched], cutoff)
+    found = np.stack(
+        [
+            np.append(numbers, -1)[_assign(_vectors(draw, numbers), centres, cutoff)]
+            for draw, numbers in zip(draws, kept, strict=True)
+        ]
+    )
+    by_chain = np.stack([(found[chains == c] >= 0).mean(axis=0) for c in range(chains.max() + 1)])
+    has = by_chain >= MOST
+    disputed = int((has.any(axis=0) & ~has.all(axis=0)).sum())
+    # Counts, and not quite: a share such as 3/10 may be rounded to either side of 0.3.
+    chosen = (found >= 0).sum(axis=0) > min_presence * len(draws) - 1e-6
+    return _summary(draws, found[:, chosen], by_chain[:, chosen], disputed)
+
+
+def _vectors(draw: Draw, numbers: np.ndarray) -> np.ndarray:
+    """Features in single precision: enough for distances, and half the time."""
+    return np.asarray(draw.vectors)[numbers].astype(np.float32)
+
+
+def _searched(chains: np.ndarray, reference: int, min_presence: float) -> list[int]:
+    """Draws in which candidates are looked for: the reference, then some of every chain."""
+    rate = np.log1p(-min(min_presence, 0.9))
+    enough = int(np.ceil(np.log(MISSED) / rate))
+    some = [reference]
+    for chain in range(chains.max() + 1):
+        members = np.flatnonzero(chains == chain)
+        spaced = np.linspace(0, len(members) - 1, min(enough, len(members))).round().astype(int)
+        some += [int(m) for m in members[spaced] if m != reference]
+    return some
+
+
+def _candidates(searched: list[np.ndarray], cutoff: float) -> np.ndarray:
+    """Features of the searched draws, those that match an earlier one averaged with it."""
+    centres = searched[0].copy()
+    weights = np.ones(len(centres), np.float32)
+    for vectors in searched[1:]:
+        found = _assign(vectors, centres, cutoff)
+        known = np.flatnonzero(found >= 0)
+        weights[known] += 1.0
+        centres[known] += (vectors[found[known]] - centres[known]) / weights[known, None]
+        new = np.setdiff1d(np.arange(len(vectors)), found[known])
+        centres = np.concatenate([centres, vectors[new]])
+        weights = np.append(weights, np.ones(len(new), np.float32))
+    return centres
+
+
+def _assign(vectors: np.ndarray, centres: np.ndarray, cutoff: float) -> np.ndarray:
+    """For each centre the number of its vector, or -1: least total distance, one to one."""
+    result = np.full(len(centres), -1)
+    closeness = cutoff - relative_distance(vectors, centres)
+    row, column = np.nonzero(closeness > 0.0)
+    if len(row) == 0:
+        return result
+    # Pairs that could be the same fall into groups, nearly all of one pair; the others are small.
+    n_nodes = len(vectors) + len(centres)
+    graph = coo_array((np.ones(len(row)), (row, len(vectors) + column)), (n_nodes, n_nodes))
+    group = connected_components(graph, directed=False)[1][row]
+    size = np.bincount(group)[group]
+    result[column[size == 1]] = row[size == 1]
+    for g in np.unique(group[size > 1]):
+        members = group == g
+        rows, columns = np.unique(row[members]), np.unique(column[members])
+        gain = np.maximum(closeness[np.ix_(rows, columns)], 0.0)
+        left, right = linear_sum_assignment(gain, maximize=True)
+        good = gain[left, right] > 0.0
+        result[columns[right[good]]] = rows[left[good]]
+    return result
+
+
+def relative_distance(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """|a - b| / max(|a|, |b|) for every pair, (K, K'); 1 between a zero vector and any other."""
+    a, b = np.sum(left**2, axis=1)[:, None], np.sum(right**2, axis=1)[None, :]
+    larger = np.maximum(np.maximum(a, b), np.finfo(float).tiny)
+    return np.sqrt(np.maximum(a + b - 2.0 * (left @ right.T), 0.0) / larger)
+
+
+def _summary(
+    draws: Sequence[Draw], index: np.ndarray, by_chain: np.ndarray, n_disputed: int
+) -> Matched:
+    """Averages over draws of the matched features, in falling order of energy."""
+    n_found, dim = index.shape[1], draws[0].vectors.shape[1]
+    mean, square = np.zeros((n_found, dim)), np.zeros(n_found)
+    prevalence, energy = np.zeros(n_found), np.zeros(n_found)
+    for draw, numbers in zip(draws, index, strict=True):
+        present = numbers >= 0
+        vectors = np.asarray(draw.vectors)[numbers[present]].astype(np.float64)
+        weights = np.asarray(draw.weights)[numbers[present]].astype(np.float64)
+        length = np.sum(vectors**2, axis=1)
+        mean[present] += vectors
+        square[present] += length
+        prevalence[present] += weights
+        energy[present] += weights * length
+    times = (index >= 0).sum(axis=0)
+    mean, square = mean / times[:, None], square / times
+    centre = np.sum(mean**2, axis=1)
+    order = np.argsort(-energy / times, kind="stable")
+    return Matched(
+        components=mean[order],
+        presence=times[order] / len(draws),
+        index=index[:, order],
+        spread=np.sqrt(np.maximum(square - centre, 0.0) / np.maximum(centre, 1e-300))[order],
+        prevalence=(prevalence / times)[order],
+        energy=(energy / times)[order],
+        by_chain=by_chain[:, order],
+        n_disputed=n_disputed,
+    )

@@ -137,8 +137,8 @@ the rows ask for.
 
     def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
         """Of some draws those features that matter, matched to a component."""
-        states, index = self.model.chains_.states, self.model.matched_.index
-        return [states[i].vectors[index[i][index[i] >= 0]] for i in evenly(len(states), n_draws)]
+        draws, index = self.model.chains_.draws, self.model.matched_.index
+        return [draws[i].vectors[index[i][index[i] >= 0]] for i in evenly(len(draws), n_draws)]
 
     def prior_vectors(self, n_sets: int, seed: int) -> np.ndarray:
         """Directions from the prior; those of independent features are uniform."""
@@ -183,7 +183,9 @@ the rows ask for.
 
     def warnings(self) -> list[str]:
         """Also about features that chains disagree on."""
-        return [*super().warnings(), *disagreements(self.model)]
+        model = self.model
+        found = disagreements(model.start_objectives_, model.matched_.n_disputed, model.n_rows_)
+        return [*super().warnings(), *found]
 
     # ---- rows
 

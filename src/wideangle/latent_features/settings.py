@@ -1,4 +1,4 @@
-"""From what a user passes to what the latent feature sampler wants: units, rows, design."""
+"""What a fit is asked for, in the units of its rows: scaling, design and values of the sampler."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from wideangle.latent_features.fit import Values
-from wideangle.latent_features.rows.imputed import ImputedRows
-from wideangle.latent_features.rows.memory import FeatureRows
-from wideangle.latent_features.sampler.design import UNIT, Design, Gamma
+from wideangle.latent_features.state import UNIT, Design, Gamma
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
-from wideangle.sharding import current_mesh
 from wideangle.sphere.bessel import inverse_mean_resultant
 from wideangle.storage import fingerprint
 
@@ -121,9 +118,9 @@ def _blocks(X: Any) -> Iterator[_Block]:
             values, columns = part.data, part.indices
         else:
             values, columns = np.ravel(part), np.tile(np.arange(dim), len(part))
-        seen = ~np.isnan(values)
-        counts = part.shape[0] - np.bincount(columns[~seen], minlength=dim)
-        yield _Block(values[seen].astype(np.float64), columns[seen], counts)
+        known = ~np.isnan(values)
+        counts = part.shape[0] - np.bincount(columns[~known], minlength=dim)
+        yield _Block(values[known].astype(np.float64), columns[known], counts)
 
 
 def _largest(X: Any) -> float:
@@ -131,30 +128,12 @@ def _largest(X: Any) -> float:
     return max((np.max(np.abs(b.values), initial=0.0) for b in _blocks(X)), default=0.0) or 1.0
 
 
-def make_rows(matrix: Any, offset: np.ndarray | None) -> FeatureRows:
-    """Rows for one chain; with missing entries every chain gets a copy."""
-    entries = matrix.data if sparse.issparse(matrix) else matrix
-    kind = ImputedRows if np.isnan(entries).any() else FeatureRows
-    return kind(matrix, offset)
-
-
-def n_seen(X: Any) -> np.ndarray:
+def n_observed(X: Any) -> np.ndarray:
     """Entries of each row that are not missing."""
     if sparse.issparse(X):
         missing = np.concatenate([[0], np.cumsum(np.isnan(X.data))])[X.indptr]
         return X.shape[1] - np.diff(missing)
     return (~np.isnan(X)).sum(axis=1)
-
-
-def use_device(matrix: Any) -> bool:
-    """Whether the sweeps run as one program on devices: rows spread over several, or a GPU.
-
-    JAX's default device decides. Rows with missing entries stay on the CPU.
-    """
-    entries = matrix.data if sparse.issparse(matrix) else matrix
-    spread = current_mesh() is not None and not sparse.issparse(matrix)
-    (device,) = jnp.zeros(()).devices()
-    return (spread or device.platform != "cpu") and not np.isnan(entries).any()
 
 
 def design_of(

@@ -3,45 +3,127 @@ r"""The infinite latent feature model: each row is a sum of a few features, plus
 .. math:: x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I), \qquad w_k = r_k \hat w_k,
 
 with on/off assignments :math:`z_{nk} \sim \mathrm{Bernoulli}(\mu_k)` and weights :math:`\mu_k` of
-an Indian buffet or its power-law extension. Only the features down to the last active one are
-held; arrays have room for more, filled with zeros, so that their shapes do not change.
+an Indian buffet or its power-law extension. Here are its nouns: the design of a sampler, the state
+of a chain, the statistics that the likelihood needs, and a draw as it is kept.
+
+Only the features down to the last active one are held; arrays have room for more, filled with
+zeros, so that their shapes do not change.
 
 Paper: section 4. Differs from the paper: see ``docs/paper-map.md``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from scipy.special import xlogy
 
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.types import Array, Components, Scalar
+
+LEARNABLE = ("mass", "noise", "concentration", "rate", "discount", "strength")
+ROOMS = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+"""Sizes of the arrays: few, because each is a compilation."""
+WIDE = 1024
+"""Size from which arrays grow for features that are in use, not for unused ones."""
+
+
+class RoomError(RuntimeError):
+    """More features than the arrays may ever hold."""
+
+
+class Gamma(NamedTuple):
+    """Shape and rate of a Gamma distribution of a positive number above the features."""
+
+    shape: float
+    rate: float
+
+
+UNIT = Gamma(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Settings of the sampler; hashable, so that a compiled program can be found again.
+
+    Parameters
+    ----------
+    features
+        ``"polar"``: directions and Gamma lengths; ``"gaussian"``: Gaussian vectors.
+    ordered
+        Whether directions repel each other (the infinite mutual-angular prior, type I). The order
+        of the features, by weight, is then part of the model; otherwise they are exchangeable.
+    magnitude_shape
+        Shape of the Gamma distribution of lengths.
+    learned
+        Names out of :data:`LEARNABLE`; the rest stays at its value.
+    mass, noise, rate
+        Distributions of the learned numbers; that of ``noise`` is of the precision.
+    hamiltonian
+        Move directions and lengths together by Hamiltonian trajectories instead of one feature
+        after the other: what a GPU is good at.
+    """
+
+    features: str = "polar"
+    ordered: bool = True
+    magnitude_shape: float = 2.0
+    learned: frozenset[str] = frozenset()
+    mass: Gamma = UNIT
+    noise: Gamma = UNIT
+    rate: Gamma = UNIT
+    hamiltonian: bool = False
+    n_relocations: int = 16
+    """Single features offered another place in the order, per sweep, beside all at once."""
+    n_null_moves: int = 3
+    """Births or deaths of features that explain nothing, per sweep."""
+    n_single_moves: int = 3
+    """Births or deaths of features of a single row, per sweep."""
+
+    @property
+    def n_births(self) -> int:
+        """Features that may be born in a sweep."""
+        return self.n_null_moves + self.n_single_moves
+
+    def without_births(self) -> Design:
+        """The same without the moves that look at all rows at once."""
+        return replace(self, n_null_moves=0, n_single_moves=0)
+
+    def __post_init__(self) -> None:
+        if unknown := self.learned - set(LEARNABLE):
+            raise ValueError(f"cannot learn {sorted(unknown)}; choose from {LEARNABLE}")
 
 
 class Hyper(NamedTuple):
     """Numbers above the features; each may be fixed or learned."""
 
     buffet: Buffet
-    noise: Scalar
-    """:math:`\\sigma^2`, the variance of the noise."""
+    noise_variance: Scalar
+    """:math:`\\sigma^2`."""
     concentration: Scalar
     """:math:`\\kappa` of the mutual-angular prior; 0 elsewhere."""
     rate: Scalar
-    """Rate of the Gamma law of lengths, or (Gaussian features) the precision of an entry."""
+    """Rate of the Gamma distribution of lengths, or (Gaussian) the precision of an entry."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["counts", "stored"], meta_fields=["n_rows"])
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["counts", "columns"], meta_fields=["n_rows"]
+)
 @dataclass(frozen=True)
-class Elsewhere:
-    """Assignments that are kept elsewhere, on disk or by the caller: what a sweep needs of them."""
+class StoredAssignments:
+    """Assignments that are stored outside of the state: what a sweep needs of them.
+
+    Features change places several times in a sweep; their columns, which may be large or on disk,
+    do so once, or never.
+    """
 
     counts: Array
     """(K,) rows that use each feature."""
-    stored: Array
+    columns: Array
     """(K,) which of the stored columns each feature has; -1 is none, and nothing but zeros."""
     n_rows: int
 
@@ -50,17 +132,17 @@ class Elsewhere:
         """Rows and features."""
         return self.n_rows, self.counts.shape[0]
 
-    def reordered(self, order: Array, live: Array) -> Elsewhere:
+    def reordered(self, order: Array, live: Array) -> StoredAssignments:
         """The columns in another order; those that are not live are emptied."""
         counts = jnp.where(live, self.counts[order], 0)
-        return Elsewhere(counts, jnp.where(live, self.stored[order], -1), self.n_rows)
+        return StoredAssignments(counts, jnp.where(live, self.columns[order], -1), self.n_rows)
 
-    def resized(self, room: int) -> Elsewhere:
+    def resized(self, room: int) -> StoredAssignments:
         """With more columns of zeros, or fewer."""
         extra = max(room - len(self.counts), 0)
         counts = jnp.pad(self.counts, (0, extra))[:room]
-        stored = jnp.pad(self.stored, (0, extra), constant_values=-1)[:room]
-        return Elsewhere(counts, stored, self.n_rows)
+        columns = jnp.pad(self.columns, (0, extra), constant_values=-1)[:room]
+        return StoredAssignments(counts, columns, self.n_rows)
 
 
 class Features(NamedTuple):
@@ -70,7 +152,7 @@ class Features(NamedTuple):
     """(K,) :math:`\\mu`, in falling order."""
     components: Components
     """Directions (K, D) and lengths (K,)."""
-    assignments: Array | Elsewhere
+    assignments: Array | StoredAssignments
     """(N, K) of 0 and 1, uint8."""
     n_live: Array
     """Number of features held."""
@@ -105,37 +187,61 @@ class FeatureStats(NamedTuple):
         return jnp.diagonal(self.gram)
 
 
+class Draw(NamedTuple):
+    """One draw as it is kept: live features only, on the host."""
+
+    weights: np.ndarray
+    """(K,) chance that a row uses each feature."""
+    vectors: np.ndarray
+    """(K, D)."""
+    hyper: Hyper
+    packed: np.ndarray
+    """(N, ceil(K / 8)) uint8: assignments, eight to a byte."""
+    worth: np.ndarray
+    """(K,) log-likelihood of the rows lost without each feature, minus its price."""
+
+    @property
+    def assignments(self) -> np.ndarray:
+        """(N, K) uint8."""
+        return np.unpackbits(self.packed, axis=1, count=len(self.weights))
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise."""
+        return float(self.hyper.noise_variance)
+
+
 def residual_energy(vectors: Array, stats: FeatureStats) -> Scalar:
     r"""Sum of squares :math:`\|X - ZW\|^2`, without touching the rows."""
     explained = 2 * jnp.sum(vectors * stats.cross) - jnp.sum(vectors * (stats.gram @ vectors))
     return jnp.maximum(stats.energy - explained, 0.0)
 
 
-def log_lik(vectors: Array, stats: FeatureStats, noise: Scalar) -> Scalar:
+def log_lik(vectors: Array, stats: FeatureStats, noise_variance: Scalar) -> Scalar:
     """Log density of the rows given assignments and features."""
-    normal = stats.count * jnp.log(2 * jnp.pi * noise)
-    return -0.5 * (residual_energy(vectors, stats) / noise + normal)
+    normal = stats.count * jnp.log(2 * jnp.pi * noise_variance)
+    return -0.5 * (residual_energy(vectors, stats) / noise_variance + normal)
 
 
 def counts_of(features: Features) -> Array:
     """Rows that use each feature, (K,)."""
-    if isinstance(features.assignments, Elsewhere):
+    if isinstance(features.assignments, StoredAssignments):
         return features.assignments.counts
     return jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
 
 
-def set_aside(features: Features) -> Features:
-    """Without the assignments themselves: columns change places in a list of numbers."""
+def detached(features: Features) -> Features:
+    """Without the assignments themselves, which stay with the caller."""
     index = jnp.arange(features.room)
-    aside = Elsewhere(counts_of(features), index, features.assignments.shape[0])
-    return features._replace(assignments=aside)
+    stored = StoredAssignments(counts_of(features), index, features.assignments.shape[0])
+    return features._replace(assignments=stored)
 
 
-def taken_up(features: Features, used: Array) -> Features:
-    """With the assignments again that :func:`set_aside` left out, columns in their new places."""
-    assert isinstance(features.assignments, Elsewhere)
-    stored = features.assignments.stored
-    return features._replace(assignments=jnp.where(stored >= 0, used[:, stored], 0))
+def attached(features: Features, stored: Array) -> Features:
+    """With the stored assignments again, columns in their new places."""
+    assert isinstance(features.assignments, StoredAssignments)
+    columns = features.assignments.columns
+    return features._replace(assignments=jnp.where(columns >= 0, stored[:, columns], 0))
 
 
 def smallest_active(weights: Array, active: Array) -> Scalar:
@@ -157,17 +263,17 @@ def reorder(features: Features, order: Array, n_live: Array) -> Features:
     """Features in another order; those from ``n_live`` on are emptied."""
     live = jnp.arange(features.room) < n_live
     directions, lengths = features.components
-    used = features.assignments
-    if isinstance(used, Elsewhere):
-        used = used.reordered(order, live)
+    assignments = features.assignments
+    if isinstance(assignments, StoredAssignments):
+        assignments = assignments.reordered(order, live)
     else:
-        used = jnp.where(live, used[:, order], 0)
+        assignments = jnp.where(live, assignments[:, order], 0)
     return features._replace(
         weights=jnp.where(live, features.weights[order], 0.0),
         components=Components(
             jnp.where(live[:, None], directions[order], 0.0), jnp.where(live, lengths[order], 0.0)
         ),
-        assignments=used,
+        assignments=assignments,
         n_live=jnp.asarray(n_live, jnp.int32),
     )
 
@@ -182,9 +288,87 @@ def with_room(features: Features, room: int) -> Features:
         widths[axis] = (0, max(room - features.room, 0))
         return jax.lax.slice_in_dim(jnp.pad(array, widths), 0, room, axis=axis)
 
-    used = features.assignments
+    stored = features.assignments
+    inside = not isinstance(stored, StoredAssignments)
     return features._replace(
         weights=resized(features.weights, 0),
         components=Components(*(resized(part, 0) for part in features.components)),
-        assignments=used.resized(room) if isinstance(used, Elsewhere) else resized(used, 1),
+        assignments=resized(stored, 1) if inside else stored.resized(room),
     )
+
+
+def room_for(n_features: int) -> int:
+    """Smallest size of the arrays that leaves space for some more features.
+
+    Every sweep draws inactive ones below the last, in proportion to alpha, and so to the number of
+    features; too little space costs a compilation, too much costs every sweep.
+    """
+    wanted = n_features + max(min(32 + n_features, 80), n_features // 6)
+    for room in ROOMS:
+        if room >= wanted:
+            return room
+    raise RoomError(
+        f"the chain wants more than {n_features} features; the data may not be a sum of a few "
+        "features with Gaussian noise: try a larger noise, or a smaller alpha."
+    )
+
+
+def more_room(features: Features, design: Design) -> int | None:
+    """Size of the arrays for a sweep that found them too small; None if it must do without.
+
+    The level of the slice can fall so low, above all under the power law, that thousands of unused
+    features lie above it. A sweep with such a level draws new weights and leaves the assignments
+    as they are. What decides this, the level and how many features are above it, is not changed by
+    assignments or (``births.most_slots``) by births, so their distribution stays what it is.
+    Ordered features follow the Indian buffet, whose levels hold few unused ones.
+    """
+    wide = features.room >= WIDE and 2 * int(features.n_live) < features.room
+    return None if wide and not design.ordered else room_for(features.room)
+
+
+def removal_cost(vectors: Any, noise_variance: float, gram: Any, cross: Any) -> np.ndarray:
+    r"""Log-likelihood lost by setting column k of Z to 0 and changing nothing else, (K,).
+
+    .. math:: \frac{1}{2\sigma^2} \Big( 2 w_k \cdot \sum_n z_{nk} r_n + m_k |w_k|^2 \Big), \qquad
+              \sum_n z_{nk} r_n = (Z^\top X - Z^\top Z W)_k,
+
+    with residuals r and counts m: no pass over rows.
+    """
+    vectors = np.asarray(vectors, np.float64)
+    gram, cross = np.asarray(gram, np.float64), np.asarray(cross, np.float64)
+    left = np.sum(vectors * (cross - gram @ vectors), axis=1)
+    explained = 2.0 * left + np.diagonal(gram) * np.sum(vectors**2, axis=1)
+    return explained / (2.0 * noise_variance)
+
+
+def price(counts: Any, squares: Any, noise_variance: float, n_rows: int, dim: int) -> np.ndarray:
+    r"""Nats that features must earn, from the rows that use them and their squared lengths.
+
+    .. math:: N H(m/N) + \tfrac D2 (1 + \log q), \qquad q = m |w|^2 / (D \sigma^2) > 1,
+
+    and :math:`D q / 2` in place of the second term up to q = 1. The first term codes which of the N
+    rows have the feature. The second is the difference between the likelihood at the least squares
+    w, a gain of D q / 2, and the evidence of a Gaussian w of the best variance,
+    :math:`(D/2)(q - 1 - \log q)`, which is 0 up to q = 1: a vector fitted to m rows of pure noise
+    has q = 1 and is worth nothing, however large D is. Both grow with the data, where a fixed share
+    of the energy would fail with hundreds of features.
+    """
+    share = np.asarray(counts, np.float64) / max(n_rows, 1)
+    entropy = -xlogy(share, share) - xlogy(1.0 - share, 1.0 - share)
+    q = np.asarray(counts, np.float64) * np.asarray(squares, np.float64) / (dim * noise_variance)
+    vector = np.where(q > 1.0, 1.0 + np.log(np.maximum(q, 1.0)), q)
+    return n_rows * entropy + 0.5 * dim * vector
+
+
+def worth(
+    vectors: Any, noise_variance: float, gram: np.ndarray, cross: np.ndarray, n_rows: int
+) -> np.ndarray:
+    """What is lost without each feature, minus its price, (K,).
+
+    A draw holds a few features that explain nothing, because the prior puts them there. A feature
+    *matters* if it is worth more than nothing: removing it costs more log-likelihood than the nats
+    needed to write down its rows and its vector.
+    """
+    squares = np.sum(np.asarray(vectors, np.float64) ** 2, axis=1)
+    needed = price(np.diagonal(gram), squares, noise_variance, n_rows, vectors.shape[1])
+    return removal_cost(vectors, noise_variance, gram, cross) - needed

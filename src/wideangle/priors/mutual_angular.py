@@ -30,6 +30,7 @@ from jax import lax, random
 from numpyro.distributions import constraints
 
 from wideangle.checks import check_choice, check_count, check_range, check_shape, check_unit
+from wideangle.priors.chain import VANISHING, direction_of, prefix_products
 from wideangle.priors.fields import SortedFields
 from wideangle.priors.support import unit_vectors
 from wideangle.priors.von_mises_fisher import VonMisesFisher
@@ -39,9 +40,6 @@ from wideangle.sphere.geometry import normalise, safe_norm
 from wideangle.types import Array, Key, as_floating
 
 KINDS = ("I", "II", "independent")
-
-# Below this squared length a resultant of unit vectors is rounding, and has no direction.
-VANISHING = 1e-12
 
 
 class MutualAngular(SortedFields):
@@ -179,8 +177,7 @@ class MutualAngular(SortedFields):
             return start
         towards = resultant
         if self.kind == "I":
-            known = jnp.sum(resultant**2, axis=-1, keepdims=True) > VANISHING
-            towards = jnp.where(known, normalise(resultant), 0.0)
+            towards = direction_of(resultant)
         return jnp.where(is_first, start, -kappa * towards)
 
     def next_component(self, directions: Any) -> VonMisesFisher:
@@ -230,34 +227,3 @@ class MutualAngular(SortedFields):
         check_shape("directions", value.shape, ("K", self.dim))
         check_unit("directions", value, allow_zero=True)
         return value
-
-
-def prefix_products(directions: Array) -> tuple[Array, Array, Array]:
-    r"""For every row i: :math:`|S_{i-1}|^2`, :math:`S_{i-1}\cdot a_i`, and whether the row is live.
-
-    All that ``log_prob`` needs of the rows, in one pass over them. On a CPU a loop that keeps the
-    running sum in cache is five times as fast as a cumulative sum; on a GPU the parallel
-    cumulative sum wins.
-    """
-    return lax.platform_dependent(
-        directions, cpu=_prefix_products_by_loop, default=_prefix_products_by_sum
-    )
-
-
-def _prefix_products_by_loop(directions: Array) -> tuple[Array, Array, Array]:
-    def add(resultant: Array, row: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-        square = jnp.sum(resultant * resultant, axis=-1)
-        cross = jnp.sum(resultant * row, axis=-1)
-        return resultant + row, (square, cross, jnp.any(row != 0, axis=-1))
-
-    rows = jnp.moveaxis(directions, -2, 0)
-    _, products = lax.scan(add, jnp.zeros_like(rows[0]), rows)
-    return jax.tree.map(lambda p: jnp.moveaxis(p, 0, -1), products)
-
-
-def _prefix_products_by_sum(directions: Array) -> tuple[Array, Array, Array]:
-    before = jnp.cumsum(directions, axis=-2) - directions
-    # The first row has no predecessors; subtracting it from itself leaves rounding otherwise.
-    before = before.at[..., 0, :].set(0.0)
-    square = jnp.sum(before * before, axis=-1)
-    return square, jnp.sum(before * directions, axis=-1), jnp.any(directions != 0, axis=-1)

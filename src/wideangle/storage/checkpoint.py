@@ -31,9 +31,11 @@ PATIENCE = 20.0
 """Times the duration of a save that must pass before the next."""
 _HASH_BYTES = 32
 
+Arrays = dict[str, np.ndarray]
 
-class Checkpoint:
-    """Saves a run while it goes, as the ``on_chunk`` of :func:`wideangle.infer.run`.
+
+class SavedRun:
+    """One whole moment of a run in a folder: its state, and the draws before it in parts.
 
     Parameters
     ----------
@@ -44,12 +46,119 @@ class Checkpoint:
         (:func:`wideangle.storage.fingerprint`); the checkpoint of another one is refused.
     every_seconds
         Least time between two saves, and so about the most that is lost.
+    """
 
-    Notes
-    -----
-    Use it in a ``with`` block: leaving it, also after Ctrl-C, saves the last chunk. The first
-    save is made at the first chunk and raises if it fails. A later one that fails gives a
-    warning and is tried again: a full disk should not end a run of hours.
+    def __init__(
+        self, path: str | os.PathLike[str], *, fingerprint: str, every_seconds: float = 30.0
+    ) -> None:
+        check_range("every_seconds", every_seconds, 0.0)
+        self.path = Path(path)
+        self.fingerprint = fingerprint
+        self.every_seconds = every_seconds
+        self._state = self.path / "state.safetensors"
+        self._parts: list[str] = []  # checksums of the draws on disk
+        self._on_disk: Any = 0  # how many draws these are
+        self._due = -np.inf
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another save."""
+        return time.monotonic() >= self._due
+
+    def read(self) -> tuple[Arrays, list[Arrays]] | None:
+        """Arrays of the state and of every part of the draws, or None if there are none.
+
+        Raises
+        ------
+        StorageError
+            The checkpoint is damaged, or of other data or settings.
+        """
+        if not self._state.exists():
+            return None
+        state, meta = load_bundle(self._state, STATE_KIND)
+        if meta.get("fingerprint") != self.fingerprint:
+            raise StorageError(
+                f"{self.path} holds the checkpoint of other data, settings or seed "
+                "(random_state=None is another seed each time): restore those to go on, or remove "
+                "it to begin again."
+            )
+        parts = state.pop("parts", np.empty(0))
+        if parts.dtype != np.uint8 or parts.shape[1:] != (_HASH_BYTES,):
+            raise StorageError(f"{self._state} makes no sense: remove it and begin again.")
+        self._parts = [row.tobytes().hex() for row in parts]
+        return state, [self._read_part(digest) for digest in self._parts]
+
+    def save(
+        self, state: Arrays, new: Arrays | None, on_disk: Any, *, may_fail: bool = True
+    ) -> bool:
+        """Write the state and the draws made since the last save; whether that was done.
+
+        ``on_disk`` is remembered once it is true: how many draws are on disk then.
+        The first save of a run should raise where it fails: the place is wrong. A later one warns
+        and is tried again, since a full disk should not end a run of hours.
+        """
+        began = time.monotonic()
+        saved = False
+        try:
+            self._write(state, new, on_disk)
+            saved = True
+        except StorageError as error:
+            if not may_fail:
+                raise
+            message = f"the run goes on without a new checkpoint: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        now = time.monotonic()
+        self._due = now + max(self.every_seconds, PATIENCE * (now - began))
+        return saved
+
+    def remove(self, *, may_fail: bool = False) -> None:
+        """Delete the checkpoint; other files in the folder stay, and then so does the folder.
+
+        After a run, with ``may_fail``, what cannot be deleted gives a warning and no more: the
+        draws are there, and must not be lost for this.
+        """
+        try:
+            for pattern in ("state.safetensors", "draws-*.safetensors", ".wideangle-*.tmp"):
+                for file in self.path.glob(pattern):
+                    file.unlink(missing_ok=True)
+            if self.path.is_dir() and not any(self.path.iterdir()):
+                self.path.rmdir()
+        except OSError as error:
+            message = f"cannot remove {self.path}: {error.strerror}; check the permissions."
+            if not may_fail:
+                raise StorageError(message) from error
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        self._parts, self._on_disk, self._due = [], 0, -np.inf
+
+    def _write(self, state: Arrays, new: Arrays | None, on_disk: Any) -> None:
+        make_folder(self.path)
+        meta = {"fingerprint": self.fingerprint}
+        parts = self._parts
+        if new is not None:
+            digest, content = encode(new, meta, DRAWS_KIND)
+            write(self._part(digest), content)
+            parts = [*parts, digest]
+        table = np.frombuffer(bytes.fromhex("".join(parts)), np.uint8).reshape(-1, _HASH_BYTES)
+        save_bundle(self._state, {"parts": table, **state}, meta, kind=STATE_KIND)
+        # Only now: had Ctrl-C come before, the same draws would be saved again, under a new name.
+        self._parts, self._on_disk = parts, on_disk
+
+    def _part(self, digest: str) -> Path:
+        return self.path / f"draws-{digest}.safetensors"
+
+    def _read_part(self, digest: str) -> Arrays:
+        arrays, _, found = read(self._part(digest), DRAWS_KIND)
+        if found != digest:
+            raise StorageError(f"{self._part(digest)} holds other draws: take another copy.")
+        return arrays
+
+
+class Checkpoint(SavedRun):
+    """Saves a run while it goes, as the ``on_chunk`` of :func:`wideangle.infer.run`.
+
+    Parameters as for :class:`SavedRun`. Use it in a ``with`` block: leaving it, also after Ctrl-C,
+    saves the last chunk. The first save is made at the first chunk and raises if it fails. A later
+    one that fails gives a warning and is tried again: a full disk should not end a run of hours.
 
     A run of no draws costs nothing and gives the template::
 
@@ -65,16 +174,9 @@ class Checkpoint:
     def __init__(
         self, path: str | os.PathLike[str], *, fingerprint: str, every_seconds: float = 30.0
     ) -> None:
-        check_range("every_seconds", every_seconds, 0.0)
-        self.path = Path(path)
-        self.fingerprint = fingerprint
-        self.every_seconds = every_seconds
-        self._state = self.path / "state.safetensors"
-        self._parts: list[str] = []  # checksums of the draws on disk
+        super().__init__(path, fingerprint=fingerprint, every_seconds=every_seconds)
         self._before = 0  # draws of earlier runs, which this run does not have
-        self._on_disk = 0  # draws on disk, those included
         self._pending: tuple[Any, Any] | None = None
-        self._due = -np.inf
         self._known = False  # what is on disk is ours: loaded or saved by this object
         self._closed = False
 
@@ -89,8 +191,8 @@ class Checkpoint:
                 "remove() it to begin again."
             )
         self._pending = state, draws
-        if time.monotonic() >= self._due:
-            self._save(may_fail=not first)
+        if self.due:
+            self._save_pending(may_fail=not first)
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -101,7 +203,7 @@ class Checkpoint:
     def close(self) -> None:
         """Save the last chunk; the object takes no more of them."""
         if self._pending is not None:
-            self._save(may_fail=True)
+            self._save_pending(may_fail=True)
         self._closed = True
 
     def load(self, template: tuple[Any, Any]) -> tuple[Any, Any] | None:
@@ -117,89 +219,40 @@ class Checkpoint:
         StorageError
             The checkpoint is damaged, or of other data or settings.
         """
-        if not self._state.exists():
+        found = self.read()
+        if found is None:
             return None
-        arrays, meta = load_bundle(self._state, STATE_KIND)
-        if meta.get("fingerprint") != self.fingerprint:
-            raise StorageError(
-                f"{self.path} holds the checkpoint of other data or settings: restore those to go "
-                "on, or remove() it to begin again."
-            )
         state_like, draws_like = template
-        found = unpack(arrays, {"parts": ..., "state": state_like})
-        if found["parts"].dtype != np.uint8 or found["parts"].shape[1:] != (_HASH_BYTES,):
-            raise StorageError(f"{self._state} makes no sense: remove() it and begin again.")
-        names = [row.tobytes().hex() for row in found["parts"]]
+        state = unpack(found[0], {"state": state_like})["state"]
         parts = [{name: leaf[:, :0] for name, leaf in pack(draws_like).items()}]
-        parts += [self._read_part(name, draws_like) for name in names]
+        parts += [pack(unpack(part, draws_like, free_axis=1)) for part in found[1]]
         joined = {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
-        self._parts = names
         self._before = self._on_disk = _n_draws(joined)
         self._known, self._closed, self._pending, self._due = True, False, None, -np.inf
-        return found["state"], unpack(joined, draws_like, free_axis=1)
+        return state, unpack(joined, draws_like, free_axis=1)
 
     def remove(self, *, may_fail: bool = False) -> None:
-        """Delete the checkpoint; other files in the folder stay, and then so does the folder.
-
-        After a run, with ``may_fail``, what cannot be deleted gives a warning and no more: the
-        draws are there, and must not be lost for this.
-        """
+        """Delete the checkpoint; see :meth:`SavedRun.remove`."""
         self._pending = None
-        try:
-            for pattern in ("state.safetensors", "draws-*.safetensors", ".wideangle-*.tmp"):
-                for file in self.path.glob(pattern):
-                    file.unlink(missing_ok=True)
-            if self.path.is_dir() and not any(self.path.iterdir()):
-                self.path.rmdir()
-        except OSError as error:
-            message = f"cannot remove {self.path}: {error.strerror}; check the permissions."
-            if not may_fail:
-                raise StorageError(message) from error
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
-        self._parts, self._before, self._on_disk = [], 0, 0
-        self._known, self._due = False, -np.inf
+        super().remove(may_fail=may_fail)
+        self._before, self._known = 0, False
 
-    def _save(self, *, may_fail: bool) -> None:
-        began = time.monotonic()
-        try:
-            self._write()
-        except StorageError as error:
-            if not may_fail:
-                self._pending = None
-                raise
-            message = f"the run goes on without a new checkpoint: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
-        now = time.monotonic()
-        self._due = now + max(self.every_seconds, PATIENCE * (now - began))
-
-    def _write(self) -> None:
+    def _save_pending(self, *, may_fail: bool) -> None:
         assert self._pending is not None
         state, draws = self._pending
         arrays = pack(draws)
         total, start = self._before + _n_draws(arrays), self._on_disk - self._before
         if start > _n_draws(arrays):
             raise ValueError("these draws are of another run: use a new checkpoint for each run.")
-        make_folder(self.path)
-        meta = {"fingerprint": self.fingerprint}
-        parts = self._parts
+        new = None
         if total > self._on_disk:
             new = {name: leaf[:, start:] for name, leaf in arrays.items()}
-            digest, content = encode(new, meta, DRAWS_KIND)
-            write(self._part(digest), content)
-            parts = [*parts, digest]
-        table = np.frombuffer(bytes.fromhex("".join(parts)), np.uint8).reshape(-1, _HASH_BYTES)
-        save_bundle(self._state, pack({"parts": table, "state": state}), meta, kind=STATE_KIND)
-        # Only now: had Ctrl-C come before, the same draws would be saved again, under a new name.
-        self._parts, self._on_disk, self._pending, self._known = parts, total, None, True
-
-    def _part(self, digest: str) -> Path:
-        return self.path / f"draws-{digest}.safetensors"
-
-    def _read_part(self, digest: str, like: Any) -> dict[str, np.ndarray]:
-        arrays, _, found = read(self._part(digest), DRAWS_KIND)
-        if found != digest:
-            raise StorageError(f"{self._part(digest)} holds other draws: take another copy.")
-        return pack(unpack(arrays, like, free_axis=1))
+        try:
+            if self.save(pack({"state": state}), new, total, may_fail=may_fail):
+                self._pending, self._known = None, True
+        except StorageError:
+            self._pending = None
+            raise
 
 
 def _n_draws(arrays: dict[str, np.ndarray]) -> int:

@@ -11,14 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.datasets import load
-from wideangle.latent_features.chain import Chain, Plan, begin_chain, steps_of
-from wideangle.latent_features.device_chain import run_chain_on_device
+from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
 from wideangle.latent_features.fit import Values, first_guess
-from wideangle.latent_features.rows.memory import FeatureRows
-from wideangle.latent_features.sampler.design import Design
+from wideangle.latent_features.rows.device import DeviceRows
+from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.sampler.directions import steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.latent_features.search.start import Start, find_features
-from wideangle.latent_features.settings import design_of, learn_scaling, make_rows
+from wideangle.latent_features.settings import design_of, learn_scaling
+from wideangle.latent_features.state import Design
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench.device_clock import timed
 
@@ -26,22 +27,23 @@ N_FEATURES = 300
 SEED = 0
 
 
-def prepare(name: str, noise_scale: Any) -> tuple[FeatureRows, Design, Values]:
-    """Rows of a data set, and the sampler's settings at the defaults of an accelerator."""
+def prepare(name: str, noise_scale: Any) -> tuple[MemoryRows, DeviceRows, Design, Values]:
+    """Rows of a data set on host and device, and the sampler's settings on an accelerator."""
     X = load(name).X
     scaling = learn_scaling(X, standardise=False)
-    rows = make_rows(*scaling.apply(X))
+    prepared = scaling.apply(X)
+    rows = MemoryRows(*prepared)
     prior, process = MutualAngularPrior(), IndianBuffet()
     design, values = design_of(
         prior, process, noise_scale, rows.dim, scaling.scale, hamiltonian=True
     )
-    return rows, design, values
+    return rows, DeviceRows(*prepared), design, values
 
 
 def features(name: str) -> dict[str, Any]:
     """Seconds per sweep with 300 features, beside its matrix products and the search before it."""
     # Noise that fits what 300 features leave: with less, the chain adds features without end.
-    rows, design, values = prepare(name, noise_scale="learn")
+    rows, on_device, design, values = prepare(name, noise_scale="learn")
     began = time.perf_counter()
     start = find_features(
         np.random.default_rng(SEED), rows, values.noise_variance, max_features=N_FEATURES, hops=0
@@ -49,8 +51,7 @@ def features(name: str) -> dict[str, Any]:
     searched = time.perf_counter() - began
     hyper = first_guess(start, values, design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
-    chain = begin_chain(key, start.features, start.assignments, hyper, design)
-    on_device = rows.on_device()
+    chain = begin_chain(key, start.features, start.assignments, hyper)
     marks: list[tuple[int, float]] = []
 
     def note(chain: Chain) -> bool:
@@ -60,15 +61,15 @@ def features(name: str) -> dict[str, Any]:
 
     began = time.perf_counter()
     plan = Plan(n_warmup=60, n_draws=1, thin=100)
-    run_chain_on_device(chain, on_device, design, plan, after=note)
+    run_chain(chain, on_device, design, plan, after=note)
     total = time.perf_counter() - began
     pairs = itertools.pairwise(marks)
     per_sweep = [(t1 - t0) / (n1 - n0) for (n0, t0), (n1, t1) in pairs if n1 > n0]
     vectors = chain.features.components.vectors
-    used = jnp.asarray(chain.features.assignments, vectors.dtype)
+    used, arrays = jnp.asarray(chain.features.assignments, vectors.dtype), on_device.arrays
     with jax.default_matmul_precision("highest"):
-        products = timed(jax.jit(lambda: on_device.products(vectors)))
-        cross = timed(jax.jit(lambda: on_device.cross(used)))
+        products = timed(jax.jit(lambda: arrays.products(vectors)))
+        cross = timed(jax.jit(lambda: arrays.cross(used)))
     return {
         "data": name,
         "shape": [rows.n_rows, rows.dim],
@@ -91,25 +92,25 @@ def sweep_of_many() -> dict[str, Any]:
     The features are means of random groups of rows, and the noise is what they leave: a chain left
     to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.
     """
-    rows, design, values = prepare("news20", noise_scale=1.0)
+    rows, on_device, design, values = prepare("news20", noise_scale=1.0)
     rng = np.random.default_rng(SEED)
     used = (rng.random((rows.n_rows, N_FEATURES)) < 0.03).astype(np.uint8)  # noqa: PLR2004
     vectors = rows.cross(used) / used.sum(axis=0)[:, None]
     start = Start(vectors, used, 1.0, 0.0, np.zeros(1))
     hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
-    chain = begin_chain(key, vectors, used, hyper, design)
-    on_device, steps = rows.on_device(), steps_of(chain.tuning, False)
+    chain = begin_chain(key, vectors, used, hyper)
+    arrays, steps = on_device.arrays, steps_of(chain.tuning, False)
 
     @jax.jit
     def sweep(key: Any, features: Any, rows: Any) -> Any:
         return sweep_on_device(key, features, rows, design, steps, fixed_length=True)
 
     with jax.default_matmul_precision("highest"):
-        seconds = timed(lambda: sweep(key, chain.features, on_device), 30)
-        products = timed(jax.jit(lambda: on_device.products(chain.features.components.vectors)))
+        seconds = timed(lambda: sweep(key, chain.features, arrays), 30)
+        products = timed(jax.jit(lambda: arrays.products(chain.features.components.vectors)))
         cross = timed(
-            jax.jit(lambda: on_device.cross(jnp.asarray(chain.features.assignments, jnp.float32)))
+            jax.jit(lambda: arrays.cross(jnp.asarray(chain.features.assignments, jnp.float32)))
         )
     return {
         "n_features": N_FEATURES,

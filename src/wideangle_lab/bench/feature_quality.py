@@ -182,8 +182,7 @@ def fit_ours(made: Generated, fresh: Generated, seed: int, inference: Sampling |
     seconds = time.perf_counter() - start
     scale, shift = model.scaling_.scale, model.scaling_.shift
     draws = [
-        rms(state.assignments @ state.vectors * scale + shift, made)
-        for state in model.chains_.states
+        rms(draw.assignments @ draw.vectors * scale + shift, made) for draw in model.chains_.draws
     ]
     start = time.perf_counter()
     reconstructed = model.reconstruct(fresh.X)

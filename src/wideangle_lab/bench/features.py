@@ -20,9 +20,9 @@ from wideangle import datasets
 from wideangle.datasets import sparse_features
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
 from wideangle.latent_features.fit import first_guess
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.start import Start
-from wideangle.latent_features.settings import design_of, learn_scaling, make_rows
+from wideangle.latent_features.settings import design_of, learn_scaling
 from wideangle.latent_features.state import with_room
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench import feature_quality
@@ -67,7 +67,7 @@ class Sweeper:
         self, X: Any, features: np.ndarray, assignments: np.ndarray, noise_scale: Any, seed: int
     ) -> None:
         scaling = learn_scaling(X, standardise=sp.issparse(X))
-        self.rows: FeatureRows = make_rows(*scaling.apply(X))
+        self.rows = MemoryRows(*scaling.apply(X))
         self.design, values = design_of(
             MutualAngularPrior(), IndianBuffet(), noise_scale, X.shape[1], scaling.scale
         )
@@ -77,7 +77,7 @@ class Sweeper:
         )
         hyper = first_guess(start, values, self.design, self.rows)
         key = jax.random.key(seed, impl="threefry2x32")
-        self.chain: Chain = begin_chain(key, start.features, assignments, hyper, self.design)
+        self.chain: Chain = begin_chain(key, start.features, assignments, hyper)
         self.first = self.chain.features
         self.n_live = int(self.first.n_live)
         """Features after the last sweep."""
@@ -89,7 +89,7 @@ class Sweeper:
         n_warmup = min(n_sweeps, WARM)
         plan = Plan(n_warmup, n_sweeps - n_warmup, 1)
         run_chain(chain, self.rows, self.design, plan)
-        chain.kept.clear()
+        chain.draws.clear()
         self.n_live = int(chain.features.n_live)
         result = chain.features.assignments
         if chain.features.room > self.first.room:  # else every sweep would grow the arrays again

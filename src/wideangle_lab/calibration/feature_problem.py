@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammaln
 
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.state import Features, Hyper
+from wideangle.latent_features.state import Design, Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -122,7 +121,9 @@ def mean_rows(features: Features) -> Array:
 def draw_rows(key: Key, features: Features) -> Array:
     """Rows of the model."""
     mean = mean_rows(features)
-    return mean + jnp.sqrt(features.hyper.noise) * jax.random.normal(key, mean.shape, mean.dtype)
+    return mean + jnp.sqrt(features.hyper.noise_variance) * jax.random.normal(
+        key, mean.shape, mean.dtype
+    )
 
 
 def statistics(features: Features, rows: Array) -> dict[str, Scalar]:
@@ -158,7 +159,7 @@ def statistics(features: Features, rows: Array) -> dict[str, Scalar]:
         "cosines": jnp.sum(jnp.where(active[:, None] & active, cosines, 0.0)),
         "sum": jnp.sum(jnp.where(active[:, None], vectors, 0.0)[:, 0]),
         "log alpha": jnp.log(hyper.buffet.mass),
-        "log noise": jnp.log(hyper.noise),
+        "log noise": jnp.log(hyper.noise_variance),
         "log kappa": jnp.log(hyper.concentration + 1e-9),
         "log rate": jnp.log(hyper.rate),
         "discount": hyper.buffet.discount,

@@ -13,17 +13,16 @@ VALGRIND = shutil.which("valgrind")
 PROBE = """
 import sys
 import numpy as np
-from wideangle.latent_features.sampler.assignment_rows import sweep_rows
-from wideangle.latent_features.sampler.assignments import Noise
+from wideangle.latent_features.sampler.assignments import Randomness, sweep_rows
 n_rows, fault = map(int, sys.argv[1:])
 n_live, generator = 16, np.random.default_rng(0)
 vectors = generator.normal(size=(n_live, 8)).astype(np.float32)
 used = (generator.random((n_rows, n_live)) < 0.3).astype(np.uint8)
 rows = used @ vectors
 keys = generator.integers(0, 2**32, (n_live, 2), dtype=np.uint32)
-noise = Noise(keys, generator.random(n_live), generator.random(n_live))
+randomness = Randomness(keys, generator.random(n_live), generator.random(n_live))
 given = rows @ vectors.T, vectors @ vectors.T, np.linspace(0.5, 0.3, n_live), n_live, 0.25
-sweep_rows(noise, used, *given)
+sweep_rows(randomness, used, *given)
 if fault:
     for row in rows:
         np.sum(rows * row)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from counting import CALLBACKS, bend, compilations, lines_run, read, resized
-from wideangle.latent_features import device_chain as lfm_device
-from wideangle.latent_features.chain import steps_of
+from wideangle.latent_features.rows import device
 from wideangle.latent_features.rows.device import DenseRows
-from wideangle.latent_features.sampler import assignment_rows
+from wideangle.latent_features.sampler import assignments
+from wideangle.latent_features.sampler.directions import steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.mixture_of_experts.climb import Objective
 from wideangle.mixture_of_experts.collapsed import Guides, Terms
@@ -177,7 +177,7 @@ def test_sweeps_on_a_device_move_nothing_between_host_and_device(device_sweep):
     counts = [jnp.int32(n) for n in (0, 3, 1)]
     state = jax.device_put((features, tuning))
     rows = jax.device_put(rows)
-    advance = partial(lfm_device._advance, design=design)
+    advance = partial(device._advance, design=design)
     advance(key, *counts, state, rows)
     with jax.transfer_guard("disallow"), compilations() as compiled:
         _, _, done = advance(key, *counts, state, rows)
@@ -218,11 +218,11 @@ def over_pairs(start, stop, *arguments):
     for n in range(start, stop):
         for _ in range(stop):
             pass
-        assignment_rows.rows_before.py_func(n, n + 1, *arguments)
+        assignments._rows_before.py_func(n, n + 1, *arguments)
 
 
 def test_rows_of_assignments_cost_what_their_flips_cost():
-    kernel = assignment_rows.rows_before.py_func
+    kernel = assignments._rows_before.py_func
     by_rows = [rows_kernel(kernel, n, 8) for n in (8, 16, 24)]
     assert bend(by_rows) < STRAIGHT
     still = [rows_kernel(kernel, 4, k) for k in (16, 32, 48)]

@@ -102,7 +102,7 @@ def test_a_sweep_moves_the_chain_and_its_floor_is_two_products():
     for n_done in (1, 2):
         sweeper.sweep()
         assert sweeper.chain.n_done == features.WARM + n_done
-    assert not sweeper.chain.kept
+    assert not sweeper.chain.draws
     first, second = np.asarray(sweeper.sweep()), np.asarray(sweeper.sweep())
     assert np.any(first[:, :6] != second[:, :6])
     assert int(sweeper.chain.features.n_live) == features.SMALL.features

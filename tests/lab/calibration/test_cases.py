@@ -11,7 +11,7 @@ from scipy.stats import norm
 from known_faults import FAULTS
 from statistical import measured
 from wideangle.infer import proposals
-from wideangle.latent_features.sampler import assignments
+from wideangle.latent_features.sampler import columns
 from wideangle.mixture_of_experts import sampling as moe_mcmc
 from wideangle_lab.calibration import cases, experts, features, page, variational
 from wideangle_lab.calibration.__main__ import main
@@ -124,6 +124,6 @@ def test_ranks_see_a_walk_without_its_correction(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("single_precision")
 def test_ranks_see_the_smallest_weight_taken_as_a_constant(monkeypatch):
-    monkeypatch.setattr(assignments, "_coupled", lambda logit, free, *rest: free)
+    monkeypatch.setattr(columns, "_coupled", lambda logit, free, *rest: free)
     found = features.calibrate(cases.CASES["features/gaussian/ibp"], n_sets=1280, seed=0)
     assert surprise(found) > -np.log10(RARE)

@@ -1,9 +1,9 @@
 r"""Evidence of new rows with many features, by annealed importance sampling.
 
 The sum over z in :math:`p(x) = \sum_z p(z) p(x \mid z)` has 2^K terms. Annealed importance
-sampling (Neal, 2001) draws z from independent Bernoulli laws q, the base, and moves it by Gibbs
-sweeps, over features and pairs of them in turn, along :math:`q(z)^{1-\beta} p(z, x)^\beta`, with
-powers :math:`0 = \beta_0 < \dots < \beta_T = 1`,
+sampling (Neal, 2001) draws z from independent Bernoulli distributions q, the base, and moves it by
+Gibbs sweeps, over features and pairs of them in turn, along :math:`q(z)^{1-\beta} p(z, x)^\beta`,
+with powers :math:`0 = \beta_0 < \dots < \beta_T = 1`,
 
 .. math:: \log w = \sum_{t=1}^{T} (\beta_t - \beta_{t-1}) \log \frac{p(z_{t-1}, x)}{q(z_{t-1})}.
 
@@ -24,6 +24,7 @@ import numpy as np
 from numba import njit
 from scipy.special import logit, logsumexp
 
+from wideangle.latent_features.parallel import derived_seed, over_rows, stream
 from wideangle.latent_features.predict.held_out import RowFields, gibbs_rows
 from wideangle.latent_features.predict.moves import (
     pair_sweep,
@@ -32,7 +33,6 @@ from wideangle.latent_features.predict.moves import (
     start_from_prior,
     sweep,
 )
-from wideangle.latent_features.rows.parallel import derived_seed, over_rows, stream
 
 MOST_CERTAIN = 5.0
 """Largest log odds of a base: a feature that no Gibbs run saw keeps a chance."""
@@ -91,7 +91,7 @@ def annealed_weights(
 ) -> np.ndarray:
     """Log weights of every particle, (N, n_particles); the exponential of each has mean p(x).
 
-    ``base``: log odds (N, K) of the Bernoulli laws from which particles start.
+    ``base``: log odds (N, K) of the Bernoulli distributions from which particles start.
     """
     n_rows, n_features = rows.fields.shape
     log_weights = np.zeros((n_rows, n_particles))

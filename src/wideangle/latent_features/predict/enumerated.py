@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from wideangle.latent_features.parallel import over_rows
 from wideangle.latent_features.predict.held_out import RowFields
-from wideangle.latent_features.rows.parallel import over_rows
 
 MAX_ENUMERATED = 15
 """Features up to which visiting all states is worth it: 2^15 take about a millisecond."""

@@ -1,6 +1,6 @@
 r"""New rows of the latent feature model: activation and evidence, feature by feature.
 
-Given features :math:`W`, sticks :math:`\mu` and noise variance :math:`\sigma^2`, a row
+Given features :math:`W`, weights :math:`\mu` and noise variance :math:`\sigma^2`, a row
 :math:`x = z W + \varepsilon` enters only through its products :math:`v = W x` and its energy
 :math:`|x|^2`. Its joint density is a quadratic function of the binary vector z,
 
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from wideangle.latent_features.parallel import over_rows, stream
 from wideangle.latent_features.predict.moves import (
     pair_sweep,
     partners_of,
@@ -31,20 +32,10 @@ from wideangle.latent_features.predict.moves import (
     start_from_prior,
     sweep,
 )
-from wideangle.latent_features.rows.parallel import over_rows, stream
+from wideangle.latent_features.state import Draw
 
 _SMALLEST = 1e-15
-"""Sticks are kept this far from 0 and 1, where log odds are infinite."""
-
-
-class FeatureDraw(NamedTuple):
-    """One posterior draw: features (K, D), sticks (K,), noise variance, and z of training rows."""
-
-    features: np.ndarray
-    sticks: np.ndarray
-    noise_variance: float
-    assignments: np.ndarray | None = None
-    """(N, K) of 0 and 1, where the training rows are known."""
+"""Weights are kept this far from 0 and 1, where log odds are infinite."""
 
 
 class RowFields(NamedTuple):
@@ -70,7 +61,7 @@ class RowFields(NamedTuple):
 
 
 def row_fields(
-    draw: FeatureDraw,
+    draw: Draw,
     products: Any,
     energy: Any,
     grams: Any,
@@ -82,7 +73,7 @@ def row_fields(
     Parameters
     ----------
     draw
-        Features, sticks and noise variance.
+        Features, weights and noise variance.
     products
         (N, K): sum over observed entries of x_nd w_kd.
     energy
@@ -95,22 +86,22 @@ def row_fields(
         (N,) number of observed entries; all of them when left out.
     """
     products = np.asarray(products, np.float64)
-    couplings = np.array(grams, np.float64, ndmin=3) / float(draw.noise_variance)
+    couplings = np.array(grams, np.float64, ndmin=3) / draw.noise_variance
     n_rows, n_features = products.shape
     pattern = np.zeros(n_rows, np.int64) if pattern is None else np.asarray(pattern, np.int64)
-    n_observed = draw.features.shape[1] if n_observed is None else np.asarray(n_observed)
+    n_observed = draw.vectors.shape[1] if n_observed is None else np.asarray(n_observed)
     diagonal = np.arange(n_features)
     half = couplings[:, diagonal, diagonal] / 2.0
     couplings[:, diagonal, diagonal] = 0.0
-    sticks = np.clip(np.asarray(draw.sticks, np.float64), _SMALLEST, 1.0 - _SMALLEST)
-    noise = float(draw.noise_variance)
+    weights = np.clip(np.asarray(draw.weights, np.float64), _SMALLEST, 1.0 - _SMALLEST)
+    noise = draw.noise_variance
     constant = -0.5 * np.asarray(energy, np.float64) / noise
     return RowFields(
         fields=products / noise - half[pattern],
         couplings=couplings,
         pattern=pattern,
-        log_odds=np.log(sticks) - np.log1p(-sticks),
-        partners=partners_of(np.asarray(draw.features, np.float64)),
+        log_odds=np.log(weights) - np.log1p(-weights),
+        partners=partners_of(np.asarray(draw.vectors, np.float64)),
         constant=constant - 0.5 * n_observed * np.log(2.0 * np.pi * noise),
     )
 

@@ -1,4 +1,4 @@
-r"""Markov moves of one row's assignments, compiled; names as in ``held_out_rows``.
+r"""Markov moves of one row's assignments, compiled; names as in ``held_out.py``.
 
 ``local[k]`` is what switching feature k on adds to the log-likelihood, given the others. It is
 brought up to date at every flip, so a sweep costs O(K) plus O(K) per flip. The likelihood may be
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from wideangle.latent_features.rows.parallel import uniform
+from wideangle.latent_features.parallel import uniform
 
 N_PARTNERS = 6
 """Features with which a feature is redrawn together: those nearest to its line."""
@@ -116,12 +116,12 @@ def prior_spread(field, coupling, log_odds):
     With :math:`v_k = \mu_k (1 - \mu_k)` the variance is
     :math:`\sum_k v_k (f_k - \sum_j C_{kj} \mu_j)^2 + \tfrac12 \sum_{jk} C_{jk}^2 v_j v_k`.
     """
-    stick = 1.0 / (1.0 + np.exp(-log_odds))
+    weight = 1.0 / (1.0 + np.exp(-log_odds))
     variance = 0.0
     for k in range(len(field)):
         slope, pairs = field[k], 0.0
         for j in range(len(field)):
-            slope -= coupling[k, j] * stick[j]
-            pairs += coupling[k, j] ** 2 * stick[j] * (1.0 - stick[j])
-        variance += stick[k] * (1.0 - stick[k]) * (slope**2 + 0.5 * pairs)
+            slope -= coupling[k, j] * weight[j]
+            pairs += coupling[k, j] ** 2 * weight[j] * (1.0 - weight[j])
+        variance += weight[k] * (1.0 - weight[k]) * (slope**2 + 0.5 * pairs)
     return np.sqrt(variance) + 1e-12

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.predict.held_out import FeatureDraw, RowFields, row_fields
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.predict.held_out import RowFields, row_fields
+from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.state import Draw
 
 CHUNK_BYTES = 64 * 2**20
 """Memory for one kind of array of a chunk: its rows, its products, its Gram matrices."""
@@ -24,15 +25,15 @@ class PartialRows(NamedTuple):
 
     first: int
     """Number of the first row of the chunk."""
-    rows: FeatureRows
+    rows: MemoryRows
     pattern: np.ndarray
     """(N,): number of the pattern of each row."""
     missing: list[np.ndarray]
     """Columns that each pattern misses."""
 
-    def fields(self, draw: FeatureDraw) -> RowFields:
+    def fields(self, draw: Draw) -> RowFields:
         """The rows under one posterior draw."""
-        features = np.asarray(draw.features, np.float64)
+        features = np.asarray(draw.vectors, np.float64)
         whole = features @ features.T
         counts = np.array([self.rows.dim - len(columns) for columns in self.missing])
         return row_fields(
@@ -75,7 +76,7 @@ def partial_rows(
             gaps = None if hidden is None else _dense(hidden[first : first + size]).astype(bool)
             yield _with_gaps(first, _dense(chunk).astype(np.float64), gaps, offset)
         else:
-            rows = FeatureRows(chunk.astype(np.float64), offset)
+            rows = MemoryRows(chunk.astype(np.float64), offset)
             yield PartialRows(first, rows, np.zeros(rows.n_rows, np.int64), [_NOTHING])
 
 
@@ -93,7 +94,7 @@ def _with_gaps(
     pattern = np.array([found.setdefault(line.tobytes(), len(found)) for line in packed], np.int64)
     _, example = np.unique(pattern, return_index=True)
     missing = [np.flatnonzero(gaps[n]) for n in example]
-    return PartialRows(first, FeatureRows(np.where(gaps, 0.0, centred)), pattern, missing)
+    return PartialRows(first, MemoryRows(np.where(gaps, 0.0, centred)), pattern, missing)
 
 
 def _gram(whole: np.ndarray, features: np.ndarray, missing: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 r"""New rows under posterior draws of the latent feature model: scores, activations, means.
 
-Every function takes a list of :class:`~wideangle.latent_features.predict.held_out.FeatureDraw` and
+Every function takes a list of :class:`~wideangle.latent_features.state.Draw` and
 rows in the units of the draws; a caller that centred or scaled the training rows does the same
 here, and shifts log densities by the logarithm of the scale. Rows come in chunks, so memory does
 not grow with N, and neither chunks nor threads change a result. Activations and means of a row do
@@ -21,11 +21,12 @@ from numba import njit
 from scipy import sparse
 from scipy.special import logsumexp
 
+from wideangle.latent_features.parallel import derived_seed
 from wideangle.latent_features.predict.annealed import annealed_evidence
 from wideangle.latent_features.predict.enumerated import MAX_ENUMERATED, enumerate_rows
-from wideangle.latent_features.predict.held_out import FeatureDraw, RowFields, gibbs_rows
+from wideangle.latent_features.predict.held_out import RowFields, gibbs_rows
 from wideangle.latent_features.predict.partial import partial_rows
-from wideangle.latent_features.rows.parallel import derived_seed
+from wideangle.latent_features.state import Draw
 
 SWEEPS = 20
 """Gibbs sweeps that count, for rows with too many features to enumerate."""
@@ -42,7 +43,7 @@ class EntryScores(NamedTuple):
 
 
 def log_likelihood(
-    draws: Sequence[FeatureDraw],
+    draws: Sequence[Draw],
     rows: Any,
     seed: int,
     *,
@@ -94,7 +95,7 @@ def log_likelihood(
 
 
 def activation(
-    draws: Sequence[FeatureDraw],
+    draws: Sequence[Draw],
     index: np.ndarray,
     rows: Any,
     seed: int,
@@ -106,7 +107,7 @@ def activation(
     """Posterior probability that each row has each component, (N, number of components).
 
     ``index`` (draws, components) says which feature of a draw is which component, -1 for none
-    (see :func:`~wideangle.latent_features.match.match`). A component is averaged over the
+    (see :func:`~wideangle.latent_features.posterior.match`). A component is averaged over the
     draws that have it. All features of a draw are sampled, not only components.
     """
     index = np.asarray(index)
@@ -123,7 +124,7 @@ def activation(
 
 
 def expected_rows(
-    draws: Sequence[FeatureDraw],
+    draws: Sequence[Draw],
     rows: Any,
     seed: int,
     *,
@@ -139,12 +140,20 @@ def expected_rows(
         for s, draw in enumerate(draws):
             fields = chunk.fields(draw)
             means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup)
-            part += means @ np.asarray(draw.features, np.float64) / len(draws)
+            part += means @ np.asarray(draw.vectors, np.float64) / len(draws)
     return result
 
 
+def sample_rows(draw: Draw, n_rows: int, rng: np.random.Generator) -> np.ndarray:
+    """New rows (n_rows, D) from one draw; features of no training row are left out."""
+    vectors = np.asarray(draw.vectors, np.float64)
+    z = rng.random((n_rows, len(vectors))) < np.asarray(draw.weights)
+    noise = rng.standard_normal((n_rows, vectors.shape[1]))
+    return z.astype(np.float64) @ vectors + np.sqrt(draw.noise_variance) * noise
+
+
 def score_entries(
-    draws: Sequence[FeatureDraw],
+    draws: Sequence[Draw],
     rows: Any,
     mask: Any,
     seed: int,
@@ -184,8 +193,8 @@ def score_entries(
             means, states = gibbs_rows(fields, _seed(seed, s), n_sweeps, n_warmup, chunk.first)
             if len(fields.log_odds) <= CHEAP:
                 means = enumerate_rows(fields)[1]
-            columns = np.ascontiguousarray(np.asarray(draw.features, np.float64).T)
-            noise = float(draw.noise_variance)
+            columns = np.ascontiguousarray(np.asarray(draw.vectors, np.float64).T)
+            noise = draw.noise_variance
             _entries(
                 means, states, columns, noise, spans, places[1], truth - base, mean, log_density
             )
@@ -218,8 +227,8 @@ def _activation(fields: RowFields, seed: int, n_sweeps: int, n_warmup: int) -> n
     return gibbs_rows(fields, seed, n_sweeps, n_warmup, shared=True)[0]
 
 
-def _most_features(draws: Sequence[FeatureDraw]) -> int:
-    return max(len(draw.sticks) for draw in draws)
+def _most_features(draws: Sequence[Draw]) -> int:
+    return max(len(draw.weights) for draw in draws)
 
 
 def _seed(seed: int, draw: int) -> int:

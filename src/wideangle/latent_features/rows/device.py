@@ -2,22 +2,40 @@
 
 Dense rows are one array. Sparse rows stay sparse: blocks of rows are made dense one at a time,
 inside the compiled program, so that matrix units do the work and memory grows by one block only.
+Many sweeps are one program, without the host in between.
 """
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 from scipy import sparse
 
-from wideangle.latent_features.state import FeatureStats
-from wideangle.types import Array
+from wideangle.latent_features.rows.protocol import Advance, Span, kept
+from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
+from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
+from wideangle.latent_features.state import (
+    Design,
+    Draw,
+    Features,
+    FeatureStats,
+    more_room,
+    with_room,
+)
+from wideangle.sharding import spread
+from wideangle.types import Array, Key
 
 BLOCK_ENTRIES = 2**24
 """Entries of a block of sparse rows while it is dense."""
+CHUNK = 20
+"""Sweeps of one program at most; the host looks in between."""
 
 
 class DenseRows(NamedTuple):
@@ -29,9 +47,9 @@ class DenseRows(NamedTuple):
         """Inner products of each row with each vector, (N, K)."""
         return self.rows @ vectors.T
 
-    def cross(self, used: Array) -> Array:
+    def cross(self, assignments: Array) -> Array:
         """Sum of the rows that use each feature, (K, D)."""
-        return used.T @ self.rows
+        return assignments.T @ self.rows
 
     def take(self, numbers: Array) -> Array:
         """Some rows."""
@@ -40,6 +58,10 @@ class DenseRows(NamedTuple):
     def energy(self) -> Array:
         """Squared lengths of the rows."""
         return jnp.sum(self.rows**2, axis=1)
+
+    def stats(self, assignments: Array) -> FeatureStats:
+        """Statistics of the rows."""
+        return _stats(self, assignments)
 
 
 class SparseRows(NamedTuple):
@@ -75,21 +97,23 @@ class SparseRows(NamedTuple):
         found = found.reshape(-1, vectors.shape[0])[: self.squares.shape[0]]
         return found - vectors @ self.offset
 
-    def cross(self, used: Array) -> Array:
+    def cross(self, assignments: Array) -> Array:
         """Sum of the rows that use each feature, (K, D)."""
         n_blocks, size = self.block_rows.shape
         padded = (
-            jnp.zeros((n_blocks * size, used.shape[1]), used.dtype).at[: used.shape[0]].set(used)
+            jnp.zeros((n_blocks * size, assignments.shape[1]), assignments.dtype)
+            .at[: assignments.shape[0]]
+            .set(assignments)
         )
 
         def add(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
             values, places, here = part
             return total + here.T @ self._dense(values, places), None
 
-        start = jnp.zeros((used.shape[1], self.offset.shape[0]), used.dtype)
+        start = jnp.zeros((assignments.shape[1], self.offset.shape[0]), assignments.dtype)
         blocks = padded.reshape(n_blocks, size, -1)
         total, _ = lax.scan(add, start, (self.values, self.places, blocks))
-        return total - jnp.sum(used, axis=0)[:, None] * self.offset
+        return total - jnp.sum(assignments, axis=0)[:, None] * self.offset
 
     def take(self, numbers: Array) -> Array:
         """Some rows, dense."""
@@ -107,8 +131,12 @@ class SparseRows(NamedTuple):
         """Squared lengths of the rows."""
         return self.squares
 
+    def stats(self, assignments: Array) -> FeatureStats:
+        """Statistics of the rows."""
+        return _stats(self, assignments)
 
-def on_device(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
+
+def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
     """Rows on JAX's default device, in its default precision."""
     dtype = jnp.result_type(float)
     dim = matrix.shape[1]
@@ -144,10 +172,129 @@ def on_device(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
     )
 
 
-def summarise_on_device(assignments: Array, rows: DenseRows | SparseRows) -> FeatureStats:
-    """Statistics of rows on the device."""
+def _stats(rows: DenseRows | SparseRows, assignments: Array) -> FeatureStats:
     energy = rows.energy()
-    used = assignments.astype(energy.dtype)
-    cross = rows.cross(used)
+    assignments = assignments.astype(energy.dtype)
+    cross = rows.cross(assignments)
     count = jnp.asarray(float(energy.shape[0] * cross.shape[1]), energy.dtype)
-    return FeatureStats(used.T @ used, cross, jnp.sum(energy), count)
+    return FeatureStats(assignments.T @ assignments, cross, jnp.sum(energy), count)
+
+
+class DeviceRows:
+    """Rows on JAX's default device, or (dense) spread over several; chains take turns.
+
+    Parameters
+    ----------
+    matrix, offset
+        As for ``MemoryRows``.
+    mesh
+        Devices to spread the rows over.
+    """
+
+    at_once = CHUNK
+
+    def __init__(self, matrix: Any, offset: np.ndarray | None, mesh: Mesh | None = None) -> None:
+        self.n_rows, self.dim = matrix.shape
+        self.turn = threading.Lock()
+        self._mesh = None if sparse.issparse(matrix) else mesh
+        if self._mesh is None:
+            self.arrays = device_arrays(matrix, offset)
+        else:
+            whole = matrix if offset is None else matrix - offset.astype(matrix.dtype)
+            self.arrays = DenseRows(spread(whole.astype(jnp.result_type(float)), self._mesh))
+
+    def begin(self, key: Key, features: Features) -> Features:
+        """Assignments on the devices of their rows."""
+        if self._mesh is None:
+            return features
+        return features._replace(assignments=spread(features.assignments, self._mesh))
+
+    def advance(
+        self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
+    ) -> Advance:
+        """Sweeps in one program.
+
+        A sweep for which there is no room leaves the state as it was, and those after it do
+        nothing; it is repeated with larger arrays and the same key, or without the assignments
+        (``state.more_room``).
+        """
+        with jax.default_matmul_precision("highest"):
+            (features, tuning), stacked, n_done = _advance(
+                key, *span, (features, tuning), self.arrays, design
+            )
+        stacked, n_done = jax.device_get((stacked, n_done))
+        reports = [jax.tree.map(lambda leaf, i=i: leaf[i], stacked) for i in range(int(n_done))]
+        if n_done < span.n_sweeps:
+            room = more_room(features, design)
+            if room is not None:
+                features = with_room(features, room)
+            else:
+                index = span.first + int(n_done)
+                steps = steps_of(tuning, index < span.n_warmup)
+                with jax.default_matmul_precision("highest"):
+                    key = jax.random.fold_in(key, index)
+                    features, info = _without_assignments(key, features, self.arrays, design, steps)
+                reports.append(jax.device_get((info, features.hyper)))
+        return Advance(features, tuning, reports)
+
+    def keep(self, features: Features) -> Draw:
+        """The state as a draw."""
+        n_live = int(features.n_live)
+        with jax.default_matmul_precision("highest"):
+            stats = jax.device_get(_stats_of(self.arrays, features.assignments))
+        assignments = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
+        gram, cross = stats.gram[:n_live, :n_live], stats.cross[:n_live]
+        return kept(features, np.packbits(assignments, axis=1), gram, cross, self.n_rows)
+
+
+_stats_of = jax.jit(_stats)
+_without_assignments = jax.jit(sweep_without_assignments, static_argnames="design")
+
+
+@partial(jax.jit, static_argnames="design")
+def _advance(
+    key: Key,
+    first: Array,
+    n_sweeps: Array,
+    n_warmup: Array,
+    state: tuple[Features, Tuning],
+    rows: DenseRows | SparseRows,
+    design: Design,
+) -> tuple[Any, Any, Array]:
+    """``n_sweeps`` sweeps, at most :data:`CHUNK`, or as many as there is room for."""
+
+    def sweep(carry: Any) -> Any:
+        (features, tuning), reports, done, _ = carry
+        warming = first + done < n_warmup
+        steps = steps_of(tuning, warming)
+        moved, info, overflow = sweep_on_device(
+            jax.random.fold_in(key, first + done), features, rows, design, steps, fixed_length=True
+        )
+        if design.hamiltonian:
+            tuning = _choose(warming & ~overflow, learn_steps(tuning, info.moved), tuning)
+        moved = _choose(~overflow, moved, features)
+        reports = jax.tree.map(
+            lambda all_, one: all_.at[done].set(one), reports, (info, moved.hyper)
+        )
+        return (moved, tuning), reports, done + ~overflow, overflow
+
+    def goes_on(carry: Any) -> Array:
+        _, _, done, overflow = carry
+        return (done < n_sweeps) & ~overflow
+
+    shapes = jax.eval_shape(partial(_report, design=design), key, state, rows)
+    reports = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
+    start = state, reports, jnp.zeros((), jnp.int32), jnp.array(False)
+    state, reports, done, _ = jax.lax.while_loop(goes_on, sweep, start)
+    return state, reports, done
+
+
+def _report(key: Key, state: Any, rows: Any, design: Design) -> Any:
+    """What one sweep reports, for its shapes."""
+    features, tuning = state
+    moved, info, _ = sweep_on_device(key, features, rows, design, steps_of(tuning, False))
+    return info, moved.hyper
+
+
+def _choose(condition: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda n, o: jnp.where(condition, n, o).astype(o.dtype), new, old)

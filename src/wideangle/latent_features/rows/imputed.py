@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numba
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.state import Features
+from wideangle.types import Key
 
 
-class ImputedRows(FeatureRows):
-    """Rows in which NaN entries hold a draw of their law given features and assignments.
+class ImputedRows(MemoryRows):
+    """Rows in which NaN entries hold a draw given features and assignments.
 
     Drawing the missing entries turns the rest of the sweep into that of complete rows. The matrix
     is copied, because every chain has its own missing entries. In a sparse matrix a missing entry
@@ -52,8 +55,8 @@ class ImputedRows(FeatureRows):
         for cached in ("energy", "_row_energy"):  # of the values before
             self.__dict__.pop(cached, None)
 
-    def fill_with_means(self) -> None:
-        """A first guess: the mean of what is there of each column."""
+    def start_search(self) -> None:
+        """A first guess of the missing entries: the mean of what is there of each column."""
         _, columns = self._where
         self.fill(np.zeros(len(columns)))
         count = self.n_rows - np.bincount(columns, minlength=self.dim)
@@ -66,23 +69,29 @@ class ImputedRows(FeatureRows):
         gaps = sparse.csr_matrix(
             (np.ones(len(rows)), (rows, columns)), shape=(self.n_rows, self.dim)
         )
-        used = sparse.csr_matrix(np.asarray(assignments), dtype=np.float64)
-        return np.asarray((used.T @ gaps).toarray())
+        using = sparse.csr_matrix(np.asarray(assignments), dtype=np.float64)
+        return np.asarray((using.T @ gaps).toarray())
 
-    def impute(
-        self,
-        rng: np.random.Generator,
-        assignments: np.ndarray,
-        vectors: np.ndarray,
-        variance: float,
-    ) -> None:
+    def refresh(self, key: Key, features: Features) -> None:
         """Draw the missing entries given everything else."""
-        mean = self._expected(assignments, vectors)
-        self.fill(mean + np.sqrt(variance) * rng.standard_normal(len(mean)))
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint64))
+        n_live = int(features.n_live)
+        mean = self._expected(
+            np.asarray(features.assignments)[:, :n_live],
+            np.asarray(features.components.vectors)[:n_live],
+        )
+        scale = np.sqrt(float(features.hyper.noise_variance))
+        self.fill(mean + scale * rng.standard_normal(len(mean)))
 
-    def fill_with_expected(self, assignments: np.ndarray, vectors: np.ndarray) -> None:
-        """Put the mean of their law into the missing entries."""
+    def cross_observed(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Z'X such that ``removal_cost`` counts the entries that are observed.
+
+        Missing entries are filled with their expectation, so they have no residual. The cost of
+        removal would still count the squares of the feature there, n_kd w_kd^2 with n_kd gaps: half
+        of n_kd w_kd less in the sums takes them out.
+        """
         self.fill(self._expected(assignments, vectors))
+        return self.cross(assignments) - 0.5 * self.n_gaps_of(assignments) * vectors
 
     def _expected(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         rows, columns = self._where
@@ -100,8 +109,8 @@ def _entries_of_product(assignments, columns_of_features, rows, columns):
     """Single entries of Z W; ``columns_of_features`` is (D, K)."""
     result = np.zeros(len(rows))
     for i in range(len(rows)):
-        used, weights = assignments[rows[i]], columns_of_features[columns[i]]
+        row, weights = assignments[rows[i]], columns_of_features[columns[i]]
         for k in range(len(weights)):
-            if used[k]:
+            if row[k]:
                 result[i] += weights[k]
     return result

@@ -1,4 +1,4 @@
-"""The rows of a data matrix as the latent feature model needs them: inner products and sums."""
+"""Rows in memory, dense or sparse: the few sums the model is made of, and their assignments."""
 
 from __future__ import annotations
 
@@ -6,25 +6,37 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import jax.numpy as jnp
 import numba
 import numpy as np
-from jax.sharding import Mesh
 from scipy import sparse
 
-from wideangle.latent_features.rows.device import DenseRows, SparseRows, on_device
-from wideangle.latent_features.rows.parallel import in_ranges
-from wideangle.sharding import spread
+from wideangle.latent_features.parallel import in_ranges
+from wideangle.latent_features.rows.protocol import HostRows, kept
+from wideangle.latent_features.sampler.assignments import sweep_rows
+from wideangle.latent_features.sampler.births import RowProducts
+from wideangle.latent_features.sampler.sweep import SweepStart, births, drop_unused
+from wideangle.latent_features.state import (
+    Design,
+    Draw,
+    Features,
+    FeatureStats,
+    StoredAssignments,
+    room_for,
+    with_room,
+)
+from wideangle.types import Key
 
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
 THREADED_WORK = 2_000_000
 """Multiplications below which a second thread costs more than it saves."""
 N_RANGES = 8
-"""Ranges of rows that are summed apart above that."""
+"""Ranges of rows that are summed one by one above that."""
+STEP, MANY_ENTRIES = 16, 500_000
+"""Width of large arrays goes by steps; what is large."""
 
 
-class FeatureRows:
+class MemoryRows(HostRows):
     """Rows x_n - offset, dense or sparse, behind the few sums the model is made of.
 
     Given features W and binary assignments Z, every conditional of the model needs the data only
@@ -131,29 +143,23 @@ class FeatureRows:
             return total
         counts = assignments.sum(axis=0, dtype=np.int64)
         work = int(self._rows.nnz / max(self.n_rows, 1) * counts.sum())
-        chosen = np.ascontiguousarray(assignments, np.uint8)
+        assignments = np.ascontiguousarray(assignments, np.uint8)
 
         def partial(first: int, last: int) -> np.ndarray:
-            return _cross(*self._parts(), chosen, self.dim, first, last)
+            return _cross(*self._parts(), assignments, self.dim, first, last)
 
         total = np.sum(self._in_threads(work, partial), axis=0).T.copy()
         return total if self._offset is None else total - np.outer(counts, self._offset)
 
-    def take(self, rows: np.ndarray) -> FeatureRows:
+    def take(self, rows: np.ndarray) -> MemoryRows:
         """The same view of a subset of the rows."""
-        return FeatureRows(self._rows[rows], self._offset)
+        return MemoryRows(self._rows[rows], self._offset)
 
-    def scaled(self, factor: float) -> FeatureRows:
+    def scaled(self, factor: float) -> MemoryRows:
         """The same rows times a number."""
         offset = None if self._offset is None else self._offset * factor
         # The product of a float32 matrix with a NumPy scalar would be float64.
-        return FeatureRows((self._rows * factor).astype(self.dtype, copy=False), offset)
-
-    def on_device(self, mesh: Mesh | None = None) -> DenseRows | SparseRows:
-        """The same rows on JAX's default device, or (dense) spread over several."""
-        if mesh is None or self.is_sparse:
-            return on_device(self._rows, self._offset)
-        return DenseRows(spread(self._rows.astype(jnp.result_type(float)), mesh))
+        return MemoryRows((self._rows * factor).astype(self.dtype, copy=False), offset)
 
     def dense_block(self, rows: np.ndarray | slice) -> np.ndarray:
         """Some rows as a new dense array, offset subtracted: for small subsets only."""
@@ -161,6 +167,79 @@ class FeatureRows:
             return np.array(self._rows[rows])
         block = self._rows[rows].toarray()
         return block if self._offset is None else block - self._offset
+
+    def start_search(self) -> None:
+        """Be ready for a search for features: complete rows always are."""
+
+    def cross_observed(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Z'X such that ``removal_cost`` counts observed entries alone; here all are observed."""
+        return self.cross(assignments)
+
+    # ---------------------------------------------------------------- sweeps
+
+    def detached(self, features: Features) -> Features:
+        """As ``state.detached``, in one pass over the columns in use."""
+        assignments = np.asarray(features.assignments)
+        counts = counts_in(assignments, int(features.n_live))
+        index = np.arange(assignments.shape[1], dtype=np.int32)
+        stored = StoredAssignments(counts, index, len(assignments))
+        return features._replace(assignments=stored)
+
+    def redraw(
+        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
+    ) -> tuple[Features, Any]:
+        """Products with features and newborns in one pass, new assignments, births and deaths."""
+        n_live, vectors = int(start.features.n_live), np.asarray(start.vectors)
+        newborns = np.asarray(start.newborns.vectors)[: design.n_null_moves]
+        found = self.products(np.concatenate([vectors[:n_live], newborns]))
+        width = width_for(n_live, start.features.room, self.n_rows)
+        assignments = sweep_rows(
+            start.randomness,
+            _columns(start.features, features.assignments, width),
+            found[:, :n_live],
+            np.asarray(start.inner),
+            np.asarray(start.features.weights),
+            n_live,
+            float(start.features.hyper.noise_variance),
+        )
+        padded = np.zeros((self.n_rows, width), vectors.dtype)
+        padded[:, :n_live] = found[:, :n_live]
+        products = RowProducts(
+            padded,
+            found[:, n_live:].astype(vectors.dtype),
+            start.seeds,
+            self.dense_block(np.asarray(start.seeds)).astype(vectors.dtype),
+            self.row_energy().astype(vectors.dtype),
+        )
+        start = start._replace(features=start.features._replace(assignments=assignments))
+        moved, columns, n_moved = births(key, index, start, products, design)
+        return _attached(moved, columns, features.room), n_moved
+
+    def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
+        """The old assignments of the features that stay."""
+        return _attached(drop_unused(start.features, design), features.assignments, features.room)
+
+    def stats(self, features: Features) -> FeatureStats:
+        """Statistics of the rows, padded to the size of the arrays."""
+        n_live, room = int(features.n_live), features.room
+        dtype = features.weights.dtype
+        assignments = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
+        gram = np.zeros((room, room), dtype)
+        cross = np.zeros((room, self.dim), dtype)
+        gram[:n_live, :n_live] = gram_of(assignments)
+        cross[:n_live] = self.cross(assignments)
+        return FeatureStats(
+            gram, cross, np.asarray(self.energy, dtype), np.asarray(self.n_rows * self.dim, dtype)
+        )
+
+    def keep(self, features: Features) -> Draw:
+        """The state as a draw."""
+        n_live = int(features.n_live)
+        assignments = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
+        vectors = np.asarray(features.components.vectors)[:n_live]
+        cross = self.cross_observed(assignments, vectors)
+        packed = np.packbits(assignments, axis=1)
+        return kept(features, packed, gram_of(assignments), cross, self.n_rows)
 
     def _blocks(self) -> list[slice]:
         return [slice(i, i + BLOCK_ROWS) for i in range(0, self.n_rows, BLOCK_ROWS)]
@@ -178,6 +257,33 @@ class FeatureRows:
         return in_ranges(
             kernel, [0, *np.searchsorted(self._rows.indptr, entries).tolist(), self.n_rows]
         )
+
+
+def width_for(n_live: int, room: int, n_rows: int) -> int:
+    """Columns of arrays with a row for each row of the data: no wider than needed when large.
+
+    Each width is a compilation.
+    """
+    if n_rows * room < MANY_ENTRIES:
+        return room
+    return min(room, -(-max(n_live, 1) // STEP) * STEP)
+
+
+def _columns(features: Features, stored: Any, width: int) -> np.ndarray:
+    """The stored columns of the features, in ``width`` columns."""
+    assert isinstance(features.assignments, StoredAssignments)
+    stored = np.asarray(stored)
+    found = np.zeros((len(stored), width), np.uint8)
+    take_columns(stored, np.asarray(features.assignments.columns)[: int(features.n_live)], found)
+    return found
+
+
+def _attached(features: Features, stored: Any, room: int) -> Features:
+    """With their columns, in arrays of the old ``room`` if what is left of them allows it."""
+    if room < features.room and room < room_for(int(features.n_live)):
+        room = features.room
+    features = with_room(features, room)
+    return features._replace(assignments=_columns(features, stored, room))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -227,3 +333,39 @@ def _sparse_energy(data, indices, indptr, offset, energy):
             x = float(data[i])
             total += x * (x - 2.0 * offset[indices[i]])
         energy[n] = max(total, 0.0)  # rounding may leave a row that is its offset just below
+
+
+@numba.njit(cache=True, nogil=True)
+def gram_of(assignments):
+    """Z'Z from the few features of each row."""
+    n_rows, width = assignments.shape
+    total = np.zeros((width, width), np.int64)
+    active = np.empty(width, np.int64)
+    for n in range(n_rows):
+        count = 0
+        for k in range(width):
+            active[count] = k
+            count += assignments[n, k]
+        for i in range(count):
+            for j in range(count):
+                total[active[i], active[j]] += 1
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def take_columns(stored, columns, found):
+    """Columns with the given numbers, in their order; -1 is a column of zeros."""
+    for n in range(len(stored)):
+        for k in range(len(columns)):
+            if columns[k] >= 0:
+                found[n, k] = stored[n, columns[k]]
+
+
+@numba.njit(cache=True, nogil=True)
+def counts_in(assignments, n_live):
+    """Sums of the columns, of which those from ``n_live`` on are zero."""
+    counts = np.zeros(assignments.shape[1], np.int32)
+    for n in range(len(assignments)):
+        for k in range(n_live):
+            counts[k] += assignments[n, k]
+    return counts

@@ -1,4 +1,4 @@
-r"""Redrawing which row uses which feature, one feature at a time and all rows at once.
+r"""Redrawing which row uses which feature.
 
 Given everything else, with :math:`r_n = x_n - \sum_{j\ne k} z_{nj}w_j`,
 
@@ -15,8 +15,12 @@ active, whether *any* row uses feature k decides :math:`\mu^*`. So that bit is d
 (L' the last active feature among the others, :math:`\mu_0 = 1`), and, if any, the rows given that
 there is at least one. The products :math:`XW^\top` and :math:`WW^\top` are computed once per sweep.
 
-``latent_features/sampler/assignment_rows.py`` does the same row by row for the CPU, with the same
-random numbers.
+Here the assignments are redrawn row by row, for the CPU. Rows are independent given the features,
+except through the last active feature, so every column before it can be visited row by row: a row's
+products with the features stay in cache and change only when an assignment flips. The few columns
+from the last active one on are *coupled* and visited column by column. Rows may come in blocks, as
+those on disk do. ``columns.py`` has the form for devices, with the same random numbers (JAX's
+threefry generator, a function of key and counter), so both give the same assignments.
 
 Differs from the paper: its sampler takes :math:`\mu^*` as a constant.
 """
@@ -24,22 +28,26 @@ Differs from the paper: its sampler takes :math:`\mu^*` as a constant.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
-from wideangle.latent_features.state import level_bound
-from wideangle.types import Array, Key, Scalar
+from wideangle.latent_features.parallel import over_rows
+from wideangle.types import Array, Key
 
-TOGETHER = 8
-"""Columns before the last active one that are drawn in one program."""
-AHEAD = 64
-"""Columns after it that are drawn at once."""
+CERTAIN = 23.0
+"""Log-odds beyond which the smallest uniform, 2^-33, decides: no exponential is needed."""
+SAFELY_ONE = 1.0 + 1e-9
+"""So far above 1 that no rounding of the exponential could change a decision."""
 
 
-class Noise(NamedTuple):
+class Randomness(NamedTuple):
     """Random numbers of one sweep over assignments."""
 
     keys: Array
@@ -50,11 +58,11 @@ class Noise(NamedTuple):
     """(K,) uniform: which is the first?"""
 
 
-def draw_noise(key: Key, room: int, dtype: jnp.dtype) -> Noise:
+def draw_randomness(key: Key, room: int, dtype: jnp.dtype) -> Randomness:
     """Random numbers for ``room`` features; those of a feature do not depend on ``room``."""
     key_sites, key_any, key_first = jax.random.split(key, 3)
     keys = jax.vmap(lambda k: jax.random.fold_in(key_sites, k))(jnp.arange(room))
-    return Noise(
+    return Randomness(
         jax.random.key_data(keys).astype(jnp.uint32),
         jax.random.uniform(key_any, (room,), dtype),
         jax.random.uniform(key_first, (room,), dtype),
@@ -77,153 +85,352 @@ def decide(logit: Array, uniform: Array) -> Array:
     return (logit > 0) ^ (uniform < jax.nn.sigmoid(-jnp.abs(logit)))
 
 
-def sweep_columns(
-    noise: Noise,
-    assignments: Array,
-    products: Array,
-    inner: Array,
-    weights: Array,
-    n_live: Array,
-    variance: Scalar,
-    *,
-    fixed_length: bool = False,
-) -> Array:
-    r"""Redraw every column in turn.
+class Blocks(Protocol):
+    """Blocks of rows while coupled columns are redrawn."""
 
-    Parameters
-    ----------
-    noise
-        From :func:`draw_noise`.
-    assignments
-        (N, K) of 0 and 1.
-    products, inner
-        :math:`XW^\top` (N, K) and :math:`WW^\top` (K, K).
-    weights
-        (K,) in falling order.
-    n_live
-        Number of columns to redraw; the ones after it stay empty.
-    variance
-        :math:`\sigma^2`.
-    fixed_length
-        Loop over all columns there is room for, live or not: a GPU then runs the loop without
-        asking the host after every column whether to go on.
+    def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Number of the first row, assignments, and what coupled columns have left to explain."""
+        ...
+
+    def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
+        """Put a block back that was changed."""
+        ...
+
+
+class _InMemory(NamedTuple):
+    """All rows as one block."""
+
+    assignments: np.ndarray
+    left: np.ndarray
+
+    def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        yield 0, self.assignments, self.left
+
+    def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
+        """Nothing to do: the arrays themselves were changed."""
+
+
+class Conditionals(NamedTuple):
+    """What assignments are drawn from beside the rows, live features only."""
+
+    keys: np.ndarray
+    """(2, K) words of the random keys of the columns."""
+    any_row: np.ndarray
+    first_row: np.ndarray
+    inner: np.ndarray
+    weights: np.ndarray
+    log_odds: np.ndarray
+    precision: Any
+    last: int
+    """The last active feature; columns from here on are coupled."""
+
+    @property
+    def n_live(self) -> int:
+        """Number of features."""
+        return len(self.weights)
+
+
+def conditionals(
+    randomness: Randomness,
+    inner: Any,
+    weights: Any,
+    active: Any,
+    n_live: int,
+    noise_variance: float,
+    dtype: Any,
+) -> Conditionals:
+    """From what a sweep has drawn before it looks at the rows; ``active`` may be counts."""
+    live = np.asarray(weights)[:n_live].astype(np.float64)
+    in_use = np.flatnonzero(np.asarray(active)[:n_live])
+    return Conditionals(
+        np.ascontiguousarray(np.asarray(randomness.keys)[:n_live].T),
+        np.asarray(randomness.any_row, np.float64),
+        np.asarray(randomness.first_row, np.float64),
+        np.ascontiguousarray(np.asarray(inner)[:n_live, :n_live], dtype),
+        live,
+        (np.log(live) - np.log1p(-live)).astype(dtype),
+        np.dtype(dtype).type(1.0 / float(noise_variance)),
+        int(in_use[-1]) if in_use.size else 0,
+    )
+
+
+def sweep_rows(
+    randomness: Randomness,
+    assignments: np.ndarray,
+    products: np.ndarray,
+    inner: np.ndarray,
+    weights: np.ndarray,
+    n_live: int,
+    noise_variance: float,
+) -> np.ndarray:
+    """Redraw every assignment of rows in memory; arguments as for ``columns.sweep_columns``."""
+    assignments = np.array(assignments, np.uint8)
+    n_rows, n_live = len(assignments), int(n_live)
+    if n_live == 0 or n_rows == 0:
+        return assignments
+    given = conditionals(
+        randomness, inner, weights, assignments.any(axis=0), n_live, noise_variance, products.dtype
+    )
+    left = sweep_block(given, 0, assignments, products)
+    in_use = assignments[:, : given.last].any(axis=0)
+    sweep_coupled(given, _InMemory(assignments, left), in_use, n_rows)
+    return assignments
+
+
+def sweep_block(
+    given: Conditionals, first: int, assignments: np.ndarray, products: np.ndarray
+) -> np.ndarray:
+    """Redraw the columns before the last active one of a block of rows, in place.
+
+    Returns what the coupled columns have left to explain: the products of the residuals.
     """
-    dtype = products.dtype
-    columns = products.T
-    used = assignments.T.astype(dtype)
-    index = jnp.arange(used.shape[0], dtype=jnp.int32)
-    last = jnp.max(jnp.where(jnp.any(used > 0, axis=1), index, 0))
-    sites = _Sites(noise, columns, inner, weights, variance)
-    # While the last active column is untouched, nothing that happens before it moves the bound.
-    used = _before(last, used, sites, fixed_length=fixed_length)
-    used = _after(last, jnp.asarray(n_live, jnp.int32), used, sites)
-    return used.T.astype(jnp.uint8)
+    left = np.empty((len(assignments), given.n_live - given.last), products.dtype)
+
+    def part(start: int, stop: int) -> None:
+        _rows_before(
+            start, stop, first, given.keys, assignments, products, given.inner, given.log_odds,
+            given.precision, given.last, given.n_live, left,
+        )  # fmt: skip
+
+    over_rows(part, len(assignments), len(assignments) * given.n_live)
+    return left
 
 
-class _Sites(NamedTuple):
-    """What a column is drawn from."""
+def sweep_coupled(
+    given: Conditionals, blocks: Blocks, before_in_use: np.ndarray, n_rows: int
+) -> None:
+    """Redraw the columns from the last active one on: nothing later is active, so rows are coupled.
 
-    noise: Noise
-    columns: Array
-    inner: Array
-    weights: Array
-    variance: Scalar
-
-    def part(self, first: Array, size: int, used: Array) -> tuple[Array, Array, Array]:
-        """Logits of ``size`` columns given all others, as if alone, and what goes with them.
-
-        Returns the logits (size, N), the inner products among the columns over the variance, and
-        their uniforms (size, N).
-        """
-        n_rows = used.shape[1]
-        inner = lax.dynamic_slice_in_dim(self.inner, first, size)
-        own = lax.dynamic_slice_in_dim(inner, first, size, axis=1)
-        mine = lax.dynamic_slice_in_dim(used, first, size)
-        weights = lax.dynamic_slice_in_dim(self.weights, first, size)
-        pull = lax.dynamic_slice_in_dim(self.columns, first, size) - inner @ used
-        square = jnp.diagonal(own)[:, None]
-        logits = (jnp.log(weights) - jnp.log1p(-weights))[:, None]
-        logits = logits + (pull + square * (mine - 0.5)) / self.variance
-        keys = lax.dynamic_slice_in_dim(self.noise.keys, first, size)
-        uniforms = jax.vmap(lambda key: site_uniforms(key, n_rows, used.dtype))(keys)
-        return logits, own / self.variance, uniforms
-
-
-def _before(last: Array, used: Array, sites: _Sites, *, fixed_length: bool) -> Array:
-    """Columns before the last active one, a few at a time.
-
-    The columns of a group meet all others in one matrix product; how they meet each other is a
-    handful of operations per row, written out, which the compiler makes one kernel of.
+    ``before_in_use`` says of the columns before which are used by any row.
     """
-    room = used.shape[0]
-    size = math.gcd(room, TOGETHER)
+    ceiling = 1.0 / n_rows
+    earlier = np.flatnonzero(before_in_use)
+    bound = min(given.weights[earlier[-1]], ceiling) if earlier.size else ceiling
+    for k in range(given.last, given.n_live):
+        column = _CoupledColumn(given, k)
+        ends = [column.add(*block[1:]) for block in blocks.read()]
+        with_it = min(given.weights[k], ceiling)
+        none = _nobody(ends[-1], bound, with_it, given.any_row[k])
+        if not none:
+            bound = with_it
+        found = False
+        for place, (first, assignments, left) in enumerate(blocks.read()):
+            drawn = np.zeros(len(assignments), np.uint8)
+            target = given.first_row[k] * _used_by(ends[-1])
+            reached = place == len(ends) - 1 or _used_by(ends[place]) >= target
+            if not none and (found or reached):
+                if len(ends) > 1:
+                    column.log_unused = ends[place - 1] if place else 0.0
+                    column.add(assignments, left)
+                column.draw(first, found, target, drawn)
+                found = True
+            if _change_column(k, given.last, drawn, assignments, left, given.inner):
+                blocks.write(first, assignments, left)
 
-    def group(number: Array, used: Array) -> Array:
-        first = number * size
-        logits, coupling, uniforms = sites.part(first, size, used)
-        old = lax.dynamic_slice_in_dim(used, first, size)
-        new: list[Array] = []
-        for j in range(size):
-            logit = logits[j]
-            for i in range(j):
-                logit = logit - coupling[j, i] * (new[i] - old[i])
-            free = decide(logit, uniforms[j]).astype(used.dtype)
-            new.append(jnp.where(first + j < last, free, old[j]))
-        return lax.dynamic_update_slice_in_dim(used, jnp.stack(new), first, axis=0)
 
-    n_groups = room // size if fixed_length else -(-last // size)
-    return lax.fori_loop(0, n_groups, group, used)
+class _CoupledColumn:
+    """One coupled column while blocks of rows pass by."""
+
+    def __init__(self, given: Conditionals, k: int) -> None:
+        self.given, self.k = given, k
+        self.log_unused = 0.0
+        """Log probability that no row so far uses the feature."""
+        self._logits = self._by_row = np.empty(0)
+
+    def add(self, assignments: np.ndarray, left: np.ndarray) -> float:
+        """Take in a block of rows; the log probability that none of the rows so far uses it."""
+        given, k = self.given, self.k
+        self._logits, self._by_row = np.empty(len(left)), np.empty(len(left))
+        self.log_unused = _fill_logits(
+            k, given.last, assignments, left, given.inner[k, k], given.log_odds[k],
+            given.precision, self.log_unused, self._logits, self._by_row,
+        )  # fmt: skip
+        return self.log_unused
+
+    def draw(self, first: int, found: bool, target: float, drawn: np.ndarray) -> None:
+        """Draw the block taken in last, given that some row uses the feature."""
+        key = self.given.keys[:, self.k]
+        _given_any(key, self._logits, self._by_row, target, found, first, drawn)
 
 
-def _after(last: Array, n_live: Array, used: Array, sites: _Sites) -> Array:
-    """The last active column and those after it, where whether any row uses one moves the bound.
+@intrinsic
+def _rotate(_typing, _word, _count):
+    """Rotate 32 bits to the left. Numba's own shifts have 64 bits, twice the work."""
 
-    All but a few of them come out empty, so many are drawn at once as if those before stayed as
-    they are; that holds up to the first that does not stay empty, and from there it begins anew.
+    def generate(_context, builder, _signature, arguments):
+        word, count = arguments
+        rest = builder.sub(count.type(32), count)
+        return builder.or_(builder.shl(word, count), builder.lshr(word, rest))
+
+    return types.uint32(types.uint32, types.uint32), generate
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def threefry(key0, key1, counter_high, counter_low):
+    """Xor of the two words of threefry-2x32 with 20 rounds: what ``jax.random.bits`` gives."""
+    u = np.uint32
+    key2 = u(key0 ^ key1 ^ u(0x1BD11BDA))
+    x = u(counter_high + key0)
+    y = u(counter_low + key1)
+    for rotation in (13, 15, 26, 6):
+        x = u(x + y)
+        y = _rotate(y, u(rotation)) ^ x  # pyright: ignore[reportCallIssue]
+    x = u(x + key1)
+    y = u(y + key2 + u(1))
+    for rotation in (17, 29, 16, 24):
+        x = u(x + y)
+        y = _rotate(y, u(rotation)) ^ x
+    x = u(x + key2)
+    y = u(y + key0 + u(2))
+    for rotation in (13, 15, 26, 6):
+        x = u(x + y)
+        y = _rotate(y, u(rotation)) ^ x
+    x = u(x + key0)
+    y = u(y + key1 + u(3))
+    for rotation in (17, 29, 16, 24):
+        x = u(x + y)
+        y = _rotate(y, u(rotation)) ^ x
+    x = u(x + key1)
+    y = u(y + key2 + u(4))
+    for rotation in (13, 15, 26, 6):
+        x = u(x + y)
+        y = _rotate(y, u(rotation)) ^ x
+    x = u(x + key2)
+    y = u(y + key0 + u(5))
+    return u(x ^ y)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_bits(first_words, second_words, row, bits):
+    """Random bits of one row, one per column, from the two words of each column's key."""
+    high, low = np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF)
+    for k in range(len(bits)):
+        bits[k] = threefry(first_words[k], second_words[k], high, low)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def decide_site(logit, bits):
+    """As :func:`decide`, from random bits."""
+    if logit > CERTAIN:
+        return True
+    if logit < -CERTAIN:
+        return False
+    uniform = (np.float64(bits) + 0.5) * 2.0**-32
+    size = abs(np.float64(logit))
+    # exp(size) > 1 + size + size^2 / 2 settles most sites without an exponential.
+    if uniform * (2.0 + size * (1.0 + 0.5 * size)) > SAFELY_ONE:
+        return logit > 0
+    flip = uniform < 1.0 / (1.0 + math.exp(size))
+    return (logit > 0) != flip
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+def _rows_before(
+    start,
+    stop,
+    offset,
+    keys,
+    used,
+    products,
+    inner,
+    log_odds,
+    precision,
+    last,
+    n_live,
+    rest,
+):
+    """Columns before ``last``, row by row; leaves what the later columns need in ``rest``.
+
+    Row ``n`` of the arrays is row ``n + offset`` of all.
     """
-    room, n_rows = used.shape
-    size = min(room, AHEAD)
-    index = jnp.arange(room, dtype=jnp.int32)
-    active = jnp.any(used > 0, axis=1)
-
-    def look_ahead(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        k, used, active = state
-        first = jnp.minimum(k, room - size)  # a slice that would run over the end is moved back
-        logits, _, uniforms = sites.part(first, size, used)
-        mine = lax.dynamic_slice_in_dim(index, first, size)
-        bound = level_bound(sites.weights, active & (index < k), n_rows)
-        parts = (sites.noise.any_row, sites.noise.first_row, sites.weights)
-        any_row, first_row, weights = (lax.dynamic_slice_in_dim(p, first, size) for p in parts)
-        with_it = jnp.minimum(weights, 1.0 / n_rows)
-        free = decide(logits, uniforms)
-        drawn = jax.vmap(_coupled, (0, 0, 0, 0, 0, None))(
-            logits, free, any_row, first_row, with_it, bound
-        )
-        ours = (mine >= k) & (mine < n_live)
-        changes = ours & (jnp.any(drawn, axis=1) | (mine == last))
-        end = jnp.where(jnp.any(changes), jnp.argmax(changes), size - 1).astype(jnp.int32)
-        column = drawn[end] & ours[end]
-        place = first + end
-        kept = jnp.where(ours[end], column.astype(used.dtype), used[place])
-        active = active.at[place].set(jnp.any(kept > 0))
-        return place + 1, used.at[place].set(kept), active
-
-    def goes_on(state: tuple[Array, Array, Array]) -> Array:
-        return state[0] < n_live
-
-    return lax.while_loop(goes_on, look_ahead, (last, used, active))[1]
+    pull = np.empty(n_live, products.dtype)
+    bits = np.empty(last, np.uint32)
+    half = products.dtype.type(0.5)
+    for n in range(start, stop):
+        for k in range(n_live):
+            pull[k] = products[n, k]
+        for j in range(n_live):
+            if used[n, j]:
+                for k in range(n_live):
+                    pull[k] -= inner[j, k]
+        _fill_bits(keys[0], keys[1], n + offset, bits)
+        for k in range(last):
+            own = inner[k, k]
+            gain = pull[k] - half * own
+            if used[n, k]:
+                gain += own
+            one = decide_site(log_odds[k] + gain * precision, bits[k])
+            if one and not used[n, k]:
+                used[n, k] = 1
+                for j in range(n_live):
+                    pull[j] -= inner[k, j]
+            elif not one and used[n, k]:
+                used[n, k] = 0
+                for j in range(n_live):
+                    pull[j] += inner[k, j]
+        for k in range(last, n_live):
+            rest[n, k - last] = pull[k]
 
 
-def _coupled(
-    logit: Array, free: Array, any_row: Scalar, first_row: Scalar, with_it: Scalar, without: Scalar
-) -> Array:
-    """A column after which nothing is active: first whether any row uses it, then which."""
-    log_unused = jnp.cumsum(-jax.nn.softplus(logit))
-    used_by_now = -jnp.expm1(log_unused)
-    log_none = log_unused[-1] - jnp.log(without)
-    log_any = jnp.log(used_by_now[-1]) - jnp.log(with_it)
-    none = any_row < jax.nn.sigmoid(log_none - log_any)
-    first = jnp.sum(used_by_now < first_row * used_by_now[-1])
-    rows = jnp.arange(logit.shape[0])
-    given_any = (rows == first) | ((rows > first) & free)
-    return jnp.where(none, False, given_any)
+@numba.njit(cache=True, nogil=True)
+def _fill_logits(
+    k, last, assignments, left, square, log_odds, precision, log_unused, logits, by_row
+):
+    """Logits of a column, and the log probability that no row up to each one uses it."""
+    for n in range(len(logits)):
+        gain = left[n, k - last] - 0.5 * square
+        if assignments[n, k]:
+            gain += square
+        logits[n] = log_odds + gain * precision
+        log_unused -= max(logits[n], 0.0) + math.log1p(math.exp(-abs(logits[n])))
+        by_row[n] = log_unused
+    return log_unused
+
+
+@numba.njit(cache=True, nogil=True)
+def _used_by(log_unused):
+    """Probability that some row uses a feature."""
+    return -math.expm1(log_unused)
+
+
+@numba.njit(cache=True, nogil=True)
+def _nobody(log_none, without, with_it, uniform):
+    """Whether no row uses a feature after which nothing is active."""
+    any_probability = -math.expm1(log_none)
+    if any_probability <= 0.0:
+        return True
+    difference = log_none - math.log(without) - math.log(any_probability) + math.log(with_it)
+    return uniform < 1.0 / (1.0 + math.exp(min(-difference, 700.0)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _given_any(key, logits, by_row, target, found, offset, drawn):
+    """Rows that use the feature, given that at least one does: the first one, then the others.
+
+    Row ``n`` of the block is row ``n + offset`` of all; with ``found`` the first one is behind.
+    """
+    n_rows = len(drawn)
+    begin = 0
+    if not found:
+        while begin < n_rows - 1 and _used_by(by_row[begin]) < target:
+            begin += 1
+        drawn[begin] = 1
+        begin += 1
+    for n in range(begin, n_rows):
+        row = n + offset
+        bits = threefry(key[0], key[1], np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF))
+        drawn[n] = decide_site(logits[n], bits)
+
+
+@numba.njit(cache=True, nogil=True)
+def _change_column(k, last, drawn, assignments, left, inner):
+    """Put a column in its place and tell the later ones; whether anything changed."""
+    changed = False
+    for n in range(len(drawn)):
+        change = np.int64(drawn[n]) - np.int64(assignments[n, k])
+        if change != 0:
+            changed = True
+            assignments[n, k] = drawn[n]
+            for j in range(k + 1, inner.shape[0]):
+                left[n, j - last] -= change * inner[k, j]
+    return changed

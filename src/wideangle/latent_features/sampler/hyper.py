@@ -1,10 +1,11 @@
-r"""Learning the numbers above the features, each from its conditional law.
+r"""Learning the numbers above the features, each from its conditional distribution.
 
 Mass :math:`\alpha`, noise precision and the rate of lengths (or the precision of Gaussian entries)
-have Gamma laws and are drawn exactly; the concentration :math:`\kappa` moves by slice sampling
-under a uniform law of the expected cosine :math:`A_D(\kappa)`, which means the same in every
-dimension; discount and strength of the power-law process move by slice sampling with the weights
-summed out, under a uniform law of the discount and Gamma(1, 1) of the strength.
+have Gamma distributions and are drawn exactly; the concentration :math:`\kappa` moves by slice
+sampling under a uniform distribution of the expected cosine :math:`A_D(\kappa)`, which means the
+same in every dimension; discount and strength of the power-law process move by slice sampling with
+the weights summed out, under a uniform distribution of the discount and Gamma(1, 1) for the
+strength.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from wideangle.infer.slice import slice_sampler
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.sampler.order import chain_pull
-from wideangle.latent_features.state import Features, FeatureStats, residual_energy
-from wideangle.priors import stick_breaking as sticks
+from wideangle.latent_features.state import Design, Features, FeatureStats, residual_energy
+from wideangle.priors import stick_breaking
+from wideangle.priors.chain import pulls, sums_before
 from wideangle.sphere.bessel import log_mean_exp, mean_resultant_slope
 from wideangle.types import Key, Scalar
 
@@ -39,13 +39,13 @@ def _draw_gammas(key: Key, features: Features, stats: FeatureStats, design: Desi
     learned = [name for name in _GAMMAS if name in design.learned]
     if not learned:
         return features
-    laws = [_GAMMAS[name](features, stats, design) for name in learned]
-    shapes, rates = (jnp.stack([law[i] for law in laws]) for i in range(2))
+    gammas = [_GAMMAS[name](features, stats, design) for name in learned]
+    shapes, rates = (jnp.stack(part) for part in zip(*gammas, strict=True))
     drawn = jax.random.gamma(key, shapes.astype(features.weights.dtype)) / rates
     found = dict(zip(learned, drawn.astype(features.weights.dtype), strict=True))
     hyper = features.hyper
     if "noise" in found:
-        hyper = hyper._replace(noise=1 / found["noise"])
+        hyper = hyper._replace(noise_variance=1 / found["noise"])
     if "rate" in found:
         hyper = hyper._replace(rate=found["rate"])
     if "mass" in found:
@@ -74,17 +74,20 @@ def _mass(features: Features, stats: FeatureStats, design: Design) -> tuple[Scal
         last = features.weights[jnp.maximum(features.n_live - 1, 0)]
         # log1p(-1) is -inf, which is right, but not its product with 0.
         last = jnp.where(features.n_live > 0, last, 1 - jnp.finfo(last.dtype).epsneg)
-        n_sticks, rate = features.n_live, sticks.mass_rate(last, n_rows)
+        n_sticks, rate = features.n_live, stick_breaking.mass_rate(last, n_rows)
     else:
         n_sticks = jnp.sum(stats.counts > 0)
-        rate = sticks.expected_features(buffet._replace(mass=jnp.ones_like(buffet.mass)), n_rows)
+        rate = stick_breaking.expected_features(
+            buffet._replace(mass=jnp.ones_like(buffet.mass)), n_rows
+        )
     return design.mass.shape + n_sticks, design.mass.rate + rate
 
 
 def _concentration(key: Key, features: Features, _: FeatureStats) -> Features:
     directions = features.components.directions
     dim = directions.shape[1]
-    pull = jnp.sum(chain_pull(directions @ directions.T, features.live))
+    live = features.live
+    pull = jnp.sum(pulls(*sums_before(directions @ directions.T, live), live))
     n_pulled = jnp.maximum(features.n_live - 1, 0)
 
     def density(log_kappa: Scalar) -> Scalar:
@@ -103,7 +106,7 @@ def _discount(key: Key, features: Features, stats: FeatureStats) -> Features:
     def density(value: Scalar) -> Scalar:
         inside = (value > 0) & (value < MAX_DISCOUNT) & (buffet.strength + value > 0)
         safe = buffet._replace(discount=jnp.where(inside, value, 0.25))
-        return jnp.where(inside, sticks.log_marginal(safe, stats.counts, n_rows), -jnp.inf)
+        return jnp.where(inside, stick_breaking.log_marginal(safe, stats.counts, n_rows), -jnp.inf)
 
     moved = _slice(key, buffet.discount, density, width=0.25)
     return _with(features, buffet=buffet._replace(discount=moved))
@@ -114,7 +117,9 @@ def _strength(key: Key, features: Features, stats: FeatureStats) -> Features:
 
     def density(log_value: Scalar) -> Scalar:
         value = jnp.exp(log_value)
-        marginal = sticks.log_marginal(buffet._replace(strength=value), stats.counts, n_rows)
+        marginal = stick_breaking.log_marginal(
+            buffet._replace(strength=value), stats.counts, n_rows
+        )
         return marginal - value + log_value
 
     moved = _slice(key, jnp.log(buffet.strength), density)

@@ -3,43 +3,44 @@
     weights, level, inactive features -> [products with the rows] -> assignments
     -> births and deaths -> [statistics of the rows] -> features -> hyperparameters
 
-The two steps in brackets touch the rows. On a device everything is one program
-(:func:`sweep_on_device`); on the CPU the steps in between are compiled programs and the rows, dense
-or sparse, stay on the host (``latent_features/chain.py``).
+The two steps in brackets touch the rows, which the sampler knows by these operations only. On a
+device everything is one program (:func:`sweep_on_device`); on the CPU the parts in between are
+compiled programs (:func:`start_sweep`, :func:`births`, :func:`finish_sweep`), and the rows, dense,
+sparse or on disk, stay where they are.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from wideangle.latent_features.rows.device import DenseRows, SparseRows, summarise_on_device
-from wideangle.latent_features.sampler.assignments import Noise, draw_noise, sweep_columns
-from wideangle.latent_features.sampler.atoms import (
+from wideangle.latent_features.sampler.assignments import Randomness, draw_randomness
+from wideangle.latent_features.sampler.births import RowProducts, birth_moves
+from wideangle.latent_features.sampler.columns import sweep_columns
+from wideangle.latent_features.sampler.directions import Moved, Steps, move_vectors
+from wideangle.latent_features.sampler.hyper import redraw_hyper
+from wideangle.latent_features.sampler.weights import (
     Slice,
+    log_chain,
     make_components,
     only_active,
     redraw_atoms,
     without_tail,
 )
-from wideangle.latent_features.sampler.births import birth_moves
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.sampler.hyper import redraw_hyper
-from wideangle.latent_features.sampler.order import log_chain
-from wideangle.latent_features.sampler.pool import Seen
-from wideangle.latent_features.sampler.vectors import Moved, Steps, move_vectors
 from wideangle.latent_features.state import (
-    Elsewhere,
+    Design,
     Features,
     FeatureStats,
+    StoredAssignments,
+    attached,
     counts_of,
+    detached,
     log_lik,
     residual_energy,
-    set_aside,
-    taken_up,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Components, Key, Scalar
@@ -57,14 +58,14 @@ class Keys(NamedTuple):
     hyper: Key
 
 
-class Begun(NamedTuple):
+class SweepStart(NamedTuple):
     """A sweep up to the first use of the rows."""
 
     features: Features
     newborns: Components
     seeds: Array
     """Rows of which single features may be born."""
-    noise: Noise
+    randomness: Randomness
     vectors: Array
     """(K, D) the features."""
     inner: Array
@@ -72,8 +73,8 @@ class Begun(NamedTuple):
     slice: Slice
 
 
-class Account(NamedTuple):
-    """What one sweep has to say about itself."""
+class SweepInfo(NamedTuple):
+    """What one sweep did, and where it led."""
 
     moved: Moved
     n_moved: Array
@@ -91,39 +92,26 @@ def split(key: Key) -> Keys:
     return Keys(*jax.random.split(key, len(Keys._fields)))
 
 
-def begin(keys: Keys, features: Features, design: Design) -> Begun:
+def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
     """Weights, slice level, inactive features, and all randomness of the assignments."""
-    used = features.assignments
-    if isinstance(used, Elsewhere):
-        features, state, lengths = redraw_atoms(keys.atoms, features, design)
+    stored = features.assignments
+    if isinstance(stored, StoredAssignments):
+        features, level, lengths = redraw_atoms(keys.atoms, features, design)
     else:  # features change places several times, the columns of the large array once
-        features, state, lengths = redraw_atoms(keys.atoms, set_aside(features), design)
-        features = taken_up(features, used)
+        features, level, lengths = redraw_atoms(keys.atoms, detached(features), design)
+        features = attached(features, stored)
     vectors = features.components.vectors
     n_new = design.n_births
     n_rows = features.assignments.shape[0]
-    return Begun(
+    return SweepStart(
         features,
         make_components(keys.newborns, features.hyper, n_new, lengths[:n_new], features, design),
         jax.random.randint(keys.seeds, (design.n_single_moves,), 0, n_rows),
-        draw_noise(keys.assignments, features.room, vectors.dtype),
+        draw_randomness(keys.assignments, features.room, vectors.dtype),
         vectors,
         vectors @ vectors.T,
-        state,
+        level,
     )
-
-
-def finish_assignments(
-    keys: Keys, begun: Begun, seen: Seen, design: Design
-) -> tuple[Features, Array, Array]:
-    """Births and deaths; then inactive features that are not part of the state are dropped.
-
-    Assignments are set aside; the columns to take them up from, and the number of moves accepted.
-    """
-    features, columns, n_moved = birth_moves(
-        keys.births, begun.features, begun.newborns, seen, begun.slice.level, design
-    )
-    return without_unused(features, design), columns, n_moved
 
 
 def without_unused(features: Features, design: Design) -> Features:
@@ -139,13 +127,13 @@ def finish(
     design: Design,
     steps: Steps,
     n_moved: Array,
-) -> tuple[Features, Account]:
+) -> tuple[Features, SweepInfo]:
     """Features and hyperparameters, through the statistics alone."""
     features, moved = move_vectors(keys.vectors, features, stats, design, steps)
     features = redraw_hyper(keys.hyper, features, stats, design)
     vectors = features.components.vectors
-    fit = log_lik(vectors, stats, features.hyper.noise)
-    account = Account(
+    fit = log_lik(vectors, stats, features.hyper.noise_variance)
+    info = SweepInfo(
         moved,
         n_moved,
         jnp.sum(stats.counts > 0),
@@ -153,7 +141,7 @@ def finish(
         fit + log_prior(features, stats, design),
         residual_energy(vectors, stats),
     )
-    return features, account
+    return features, info
 
 
 def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar:
@@ -179,35 +167,104 @@ def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar
     return total
 
 
+# ---------------------------------------------------------------- on the CPU: compiled parts
+
+
+@partial(jax.jit, static_argnames="design")
+def start_sweep(key: Key, index: Array, features: Features, design: Design) -> SweepStart:
+    """The part of sweep ``index`` before the rows are touched."""
+    return begin(_keys(key, index), features, design)
+
+
+@partial(jax.jit, static_argnames="design")
+def births(
+    key: Key, index: Array, start: SweepStart, products: RowProducts, design: Design
+) -> tuple[Features, Array, Array]:
+    """Births and deaths; then inactive features that are not part of the state are dropped.
+
+    Assignments are detached; the columns to attach, and the number of moves accepted.
+    """
+    return _births(_keys(key, index), start, products, design)
+
+
+@partial(jax.jit, static_argnames="design")
+def finish_sweep(
+    key: Key,
+    index: Array,
+    features: Features,
+    stats: FeatureStats,
+    design: Design,
+    steps: Steps,
+    n_moved: Array,
+) -> tuple[Features, SweepInfo]:
+    """The part after the rows, through their statistics."""
+    return finish(_keys(key, index), features, stats, design, steps, n_moved)
+
+
+drop_unused = jax.jit(without_unused, static_argnums=1)
+
+
+def _keys(key: Key, index: Array) -> Keys:
+    return split(jax.random.fold_in(key, index))
+
+
+def _births(
+    keys: Keys, start: SweepStart, products: RowProducts, design: Design
+) -> tuple[Features, Array, Array]:
+    features, columns, n_moved = birth_moves(
+        keys.births, start.features, start.newborns, products, start.slice.level, design
+    )
+    return without_unused(features, design), columns, n_moved
+
+
+# ---------------------------------------------------------------- on a device: one program
+
+
 def sweep_on_device(
     key: Key,
     features: Features,
-    rows: DenseRows | SparseRows,
+    rows: Any,
     design: Design,
     steps: Steps,
     *,
     fixed_length: bool = False,
-) -> tuple[Features, Account, Array]:
-    """One sweep with the rows on the device; the last result says that room ran out."""
+) -> tuple[Features, SweepInfo, Array]:
+    """One sweep with the rows on the device; the last result says that room ran out.
+
+    ``rows`` are those of ``rows/device.py``.
+    """
     keys = split(key)
-    begun = begin(keys, features, design)
-    newborns = begun.newborns.vectors[: design.n_null_moves]
-    found = rows.products(jnp.concatenate([begun.vectors, newborns]))  # one pass over the rows
-    products, new_products = found[:, : features.room], found[:, features.room :]
+    start = begin(keys, features, design)
+    newborns = start.newborns.vectors[: design.n_null_moves]
+    found = rows.products(jnp.concatenate([start.vectors, newborns]))  # one pass over the rows
+    products, of_newborns = found[:, : features.room], found[:, features.room :]
     assignments = sweep_columns(
-        begun.noise,
-        begun.features.assignments,
+        start.randomness,
+        start.features.assignments,
         products,
-        begun.inner,
-        begun.features.weights,
-        begun.features.n_live,
-        begun.features.hyper.noise,
+        start.inner,
+        start.features.weights,
+        start.features.n_live,
+        start.features.hyper.noise_variance,
         fixed_length=fixed_length,
     )
-    begun = begun._replace(features=begun.features._replace(assignments=assignments))
-    seen = Seen(products, new_products, begun.seeds, rows.take(begun.seeds), rows.energy())
-    moved_features, columns, n_moved = finish_assignments(keys, begun, seen, design)
-    moved_features = taken_up(moved_features, columns)
-    stats = summarise_on_device(moved_features.assignments, rows)
-    end, account = finish(keys, moved_features, stats, design, steps, n_moved)
-    return end, account, begun.slice.overflow
+    start = start._replace(features=start.features._replace(assignments=assignments))
+    needed = RowProducts(products, of_newborns, start.seeds, rows.take(start.seeds), rows.energy())
+    moved, columns, n_moved = _births(keys, start, needed, design)
+    moved = attached(moved, columns)
+    stats = rows.stats(moved.assignments)
+    end, info = finish(keys, moved, stats, design, steps, n_moved)
+    return end, info, start.slice.overflow
+
+
+def sweep_without_assignments(
+    key: Key, features: Features, rows: Any, design: Design, steps: Steps
+) -> tuple[Features, SweepInfo]:
+    """The sweep of a key for which there is no room: it leaves the assignments as they are.
+
+    Weights are those that led to the low level; others would make such weights too rare.
+    """
+    keys = split(key)
+    features = without_unused(begin(keys, features, design).features, design)
+    stats = rows.stats(features.assignments)
+    return finish(keys, features, stats, design, steps, jnp.zeros((), jnp.int32))

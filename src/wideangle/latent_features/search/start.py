@@ -1,7 +1,7 @@
 """Where a fit of the latent feature model begins: features found by search, not by chance.
 
 The exact sampler of the model moves between neighbouring explanations of the data; started from
-nothing it needs very long to leave a wrong one. The search here obeys no such law: it anneals,
+nothing it needs very long to leave a wrong one. The search here obeys no such rule: it anneals,
 then rethinks groups of features, and keeps what a penalised likelihood likes best.
 """
 
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wideangle.latent_features.rows.memory import FeatureRows
+from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.anneal import (
     Effort,
     Found,
+    Problem,
     Schedule,
     anneal,
+    draw_assignments,
     empty,
     least_noise,
+    settle,
 )
-from wideangle.latent_features.search.hop import WORTH, hop
-from wideangle.latent_features.search.launch import Problem
-from wideangle.latent_features.search.noise import Reading, read_spectrum
 
 FEW = 12
 """Up to so many features a fresh anneal of all of them can be better by chance."""
@@ -39,6 +39,23 @@ NOISE_ROUNDS, NOISE_CHANGE = 3, 1.2
 FEW_COLUMNS = 8
 SLOWER = 5
 """How much longer an anneal takes where the number of features is known."""
+AGAIN = Schedule(hottest=4.0, n_steps=10, n_cool=3)
+"""An anneal that keeps most of what it starts from; its first temperature is drawn."""
+LARGEST_CLUSTER, CLUSTER_ROWS, LAUNCH_ROWS = 10, 1500, 300
+"""How many features and rows a hop looks at, and how many rows its launches look at."""
+STRONG = 0.3
+"""Cosine or correlation from which two features are taken to lean on each other."""
+DEPENDENT = 0.25
+"""Singular value of unit features below which they are taken to be linearly dependent."""
+WORTH = 1.0
+"""Nats by which a change must raise the objective; less is scatter of the last few rows."""
+MOST_ROWS = 800
+"""Rows looked at where there are more columns than this."""
+MOST_COLUMNS = 800
+ZERO = 1e-10
+"""Share of the largest eigenvalue below which one is nothing but rounding."""
+SLACK = 1.05
+"""The largest eigenvalue of finite noise scatters around its limit by a few per cent."""
 
 
 class Start(NamedTuple):
@@ -51,13 +68,13 @@ class Start(NamedTuple):
     noise_variance: float
     """As given, or as left by the features where it was not."""
     objective: float
-    """Log likelihood less the price of the features."""
+    """Log likelihood minus the price of the features."""
     history: np.ndarray
 
 
 def find_features(
     rng: np.random.Generator,
-    rows: FeatureRows,
+    rows: MemoryRows,
     noise_variance: float | None = None,
     *,
     max_features: int = 100,
@@ -69,14 +86,14 @@ def find_features(
 ) -> Start:
     r"""Search for binary features: :math:`x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I)`.
 
-    Maximises the log likelihood less, for each feature, the :func:`~.lfm_launch.penalty` of
-    saying which rows have it and what it looks like. Not a sample from anything: a first state.
+    Maximises the log likelihood minus, for each feature, the ``penalty`` of saying which rows
+    have it and what it looks like. Not a sample from anything: a first state.
 
     Parameters
     ----------
     rng : numpy.random.Generator
         Decides everything; equal generators give equal answers.
-    rows : FeatureRows
+    rows : MemoryRows
         The data.
     noise_variance : float, optional
         :math:`\sigma^2`. If absent it is guessed from the spectrum, then learned from residuals.
@@ -208,7 +225,7 @@ def _tighten(
     return max(best, new, key=lambda found: found.objective)
 
 
-def _first_noises(reading: Reading, rows: FeatureRows) -> list[float]:
+def _first_noises(reading: Reading, rows: MemoryRows) -> list[float]:
     """Noise variances to begin with: few columns cannot tell signal from noise, so try several."""
     smallest = least_noise(rows)
     guess = max(reading.noise_variance, smallest)
@@ -216,9 +233,218 @@ def _first_noises(reading: Reading, rows: FeatureRows) -> list[float]:
     return [max(guess * factor, smallest) for factor in shrink]
 
 
-def _nothing(rows: FeatureRows, noise_variance: float | None) -> Start:
+def _nothing(rows: MemoryRows, noise_variance: float | None) -> Start:
     """No features; zeros say nothing about their noise, which is then called 1."""
     size = max(rows.n_rows * rows.dim, 1)
     noise = noise_variance or rows.energy / size or 1.0
     log_lik = -0.5 * size * math.log(2.0 * math.pi * noise) - 0.5 * rows.energy / noise
     return Start(*empty(rows), noise, log_lik, np.array([log_lik]))
+
+
+# ---------------------------------------------------------------- a first guess of the noise
+
+
+class Reading(NamedTuple):
+    """What a spectrum says: variance of the noise, and the rank of the signal if that is clear."""
+
+    noise_variance: float
+    rank: int | None
+
+
+def read_spectrum(rng: np.random.Generator, rows: MemoryRows) -> Reading:
+    r"""Noise and rank of the signal, taking the rank to be at most half of min(N, D).
+
+    If k directions are signal, the other eigenvalues of the (n, m) matrix, n <= m, are noise:
+    their sum is about :math:`\sigma^2 (n-k)(m-k)` and, by Marchenko and Pastur, their largest
+    about :math:`\sigma^2 (\sqrt{n-k} + \sqrt{m-k})^2`. The answer is the smallest k for which the
+    two agree. If none does (spectra of real data fall slowly) the rank is None, and the noise the
+    mean of the lower half, which may be too small or too large: refine it by the residuals of a
+    fit. Columns of zeros count for nothing.
+    """
+    values, n_long = spectrum(rng, rows)
+    values = values[values > ZERO * values.max(initial=0.0)]
+    if not len(values):
+        return Reading(0.0, None)
+    tails = np.cumsum(values[::-1])[::-1]
+    variance = 0.0
+    for k in range(len(values) // 2 + 1):
+        short, long = len(values) - k, max(n_long - k, 1)
+        variance = float(tails[k] / (short * long))
+        if values[k] <= SLACK * variance * (np.sqrt(short) + np.sqrt(long)) ** 2:
+            return Reading(variance, k)
+    return Reading(variance, None)
+
+
+def spectrum(rng: np.random.Generator, rows: MemoryRows) -> tuple[np.ndarray, int]:
+    """Eigenvalues of the smaller Gram matrix, falling, and the length of the longer side."""
+    if rows.dim <= MOST_COLUMNS:
+        gram, count = np.zeros((rows.dim, rows.dim)), rows.n_rows
+        for first in range(0, rows.n_rows, 4096):
+            block = rows.dense_block(slice(first, first + 4096)).astype(float)
+            gram += block.T @ block
+        short, long = sorted((count, rows.dim))
+    else:
+        some = np.sort(rng.choice(rows.n_rows, min(rows.n_rows, MOST_ROWS), replace=False))
+        block = rows.dense_block(some).astype(float)
+        gram = block @ block.T
+        short, long = sorted((len(some), rows.dim))
+    values = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
+    return values[:short], long
+
+
+# ---------------------------------------------------------------- groups of features
+
+
+class Cluster(NamedTuple):
+    """Some features as a problem of their own: what the others leave, in the space they span."""
+
+    members: np.ndarray
+    basis: np.ndarray
+    """Orthonormal, (r, D)."""
+    problem: Problem
+    features: np.ndarray
+    assignments: np.ndarray
+
+
+def hop(
+    rng: np.random.Generator,
+    problem: Problem,
+    best: Found,
+    tries: np.ndarray,
+    effort: Effort,
+    schedule: Schedule,
+    *,
+    learn_noise: bool,
+) -> Found | None:
+    """Rethink a cluster of features; None if nothing better was found within it.
+
+    Noise that is isotropic stays so in a subspace, so the small problem is of the same kind as the
+    large one. ``tries`` counts the hops that began at each feature, and
+    is counted on: the next hops look elsewhere.
+    """
+    members = choose_cluster(rng, best, tries)
+    tries[members[0]] += 1
+    cluster = project(rng, problem, best, members)
+    room = effort.max_features - len(best.features) + len(members)
+    effort = effort._replace(patience=1, launch_rows=LAUNCH_ROWS, max_features=room)
+    features = rethink(rng, cluster, best.noise_variance, effort, schedule)
+    if features is None:
+        return None
+    others = np.delete(np.arange(len(best.features)), members)
+    features = np.vstack([best.features[others], features @ cluster.basis])
+    none = np.zeros((problem.rows.n_rows, len(features) - len(others)), np.uint8)
+    joined = np.hstack([best.assignments[:, others], none])
+    joined = draw_assignments(None, problem.rows, features, joined, best.noise_variance, 3)
+    return settle(problem, joined, best.noise_variance, learn_noise=learn_noise)
+
+
+def rethink(
+    rng: np.random.Generator,
+    cluster: Cluster,
+    noise_variance: float,
+    effort: Effort,
+    schedule: Schedule,
+) -> np.ndarray | None:
+    """Features that explain the cluster's rows better: anneal afresh, without some, or unfolded."""
+    small, features, assignments = cluster.problem, cluster.features, cluster.assignments
+    before = settle(small, assignments, noise_variance).objective + WORTH
+    size, kind = len(features), rng.integers(3)
+    if kind == 0:
+        rank = effective_rank(features)
+        # More features than dimensions is the mark of a wrong solution, such as a + b, -a, -b.
+        exact = rank < size and rng.random() < 0.7  # noqa: PLR2004
+        cap = rank if exact else int(rng.integers(max(1, size // 2), size + 2))
+        effort = effort._replace(max_features=min(cap, effort.max_features))
+        new = anneal(rng, small, noise_variance, effort, schedule)
+        return new.features if new.objective > before else None
+    if kind == 1:
+        gone = rng.choice(size, int(rng.integers(1, min(size, 3) + 1)), replace=False)
+        start, cap = (np.delete(features, gone, 0), np.delete(assignments, gone, 1)), size
+    else:
+        start, cap = unfold(features, assignments, int(rng.integers(size))), size + 1
+    new = settle(small, start[1], noise_variance)
+    if new.objective < before:
+        again = AGAIN._replace(hottest=rng.uniform(1.5, 8.0))
+        effort = effort._replace(max_features=min(cap, effort.max_features))
+        new = anneal(rng, small, noise_variance, effort, again, start)
+    return new.features if new.objective > before else None
+
+
+def unfold(
+    features: np.ndarray, assignments: np.ndarray, base: int
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Read "base image minus features" as the features themselves.
+
+    :math:`w_0 - \sum_j z_j v_j`, with :math:`w_0 = \sum_j v_j`, is :math:`\sum_j (1 - z_j) v_j`:
+    drop the base, negate what points against it, and swap who has it among the base's rows.
+    """
+    against = features @ features[base] < 0
+    features, assignments = features.copy(), assignments.copy()
+    features[against] *= -1.0
+    assignments[:, against] = assignments[:, [base]] & (1 - assignments[:, against])
+    return np.delete(features, base, 0), np.delete(assignments, base, 1)
+
+
+def effective_rank(features: np.ndarray) -> int:
+    """Number of directions the features really span."""
+    return int(np.sum(np.linalg.svd(_unit(features), compute_uv=False) > DEPENDENT))
+
+
+def choose_cluster(rng: np.random.Generator, best: Found, tries: np.ndarray) -> np.ndarray:
+    """Features that are linearly dependent, or a feature and those that lean on it."""
+    most = min(len(best.features), LARGEST_CLUSTER)
+    if rng.random() < 0.5:  # noqa: PLR2004
+        unit = _unit(best.features)
+        values, vectors = np.linalg.eigh(unit @ unit.T)
+        null = vectors[:, values < DEPENDENT**2]
+        if null.shape[1]:
+            weights = np.abs(null @ rng.standard_normal(null.shape[1]))
+            order = np.argsort(-weights)[:most]
+            return order[weights[order] > 0.2 * weights.max()]
+    strength = dependence(rng, best.features, best.assignments)
+    weights = (strength.max(axis=1) ** 2 + 1e-3) * 0.25**tries
+    first = rng.choice(len(weights), p=weights / weights.sum())
+    if rng.random() < 0.5:  # noqa: PLR2004
+        near = np.argsort(-strength[first])[: most - 1]
+        return np.append(first, near[strength[first, near] > STRONG])
+    weights = strength[first] ** 2 + 1e-3
+    weights[first] = 0.0
+    n_others = int(rng.integers(most))
+    if n_others == 0:
+        return np.array([first])
+    others = rng.choice(len(weights), n_others, replace=False, p=weights / weights.sum())
+    return np.append(first, others)
+
+
+def dependence(
+    rng: np.random.Generator, features: np.ndarray, assignments: np.ndarray
+) -> np.ndarray:
+    """Larger of |cosine| of two features and |correlation| of their rows; 0 with itself."""
+    unit = _unit(features)
+    some = rng.integers(len(assignments), size=min(len(assignments), CLUSTER_ROWS))
+    centred = assignments[some] - assignments[some].mean(axis=0, dtype=np.float64)
+    centred /= np.maximum(np.linalg.norm(centred, axis=0), 1e-12)
+    strength = np.maximum(np.abs(unit @ unit.T), np.abs(centred.T @ centred))
+    np.fill_diagonal(strength, 0.0)
+    return strength
+
+
+def project(
+    rng: np.random.Generator, problem: Problem, best: Found, members: np.ndarray
+) -> Cluster:
+    """What the other features leave of some rows, in the space that the members span."""
+    n_rows = problem.rows.n_rows
+    rows, chosen = problem.rows, best.assignments
+    if n_rows > CLUSTER_ROWS:
+        some = np.sort(rng.choice(n_rows, CLUSTER_ROWS, replace=False))
+        rows, chosen = rows.take(some), chosen[some]
+    others = np.delete(np.arange(len(best.features)), members)
+    basis = np.linalg.qr(best.features[members].T)[0].T
+    seen = rows.products(basis).astype(float)
+    seen -= chosen[:, others] @ (best.features[others] @ basis.T)
+    small = Problem(MemoryRows(seen), problem.full_dim)
+    return Cluster(members, basis, small, best.features[members] @ basis.T, chosen[:, members])
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    return features / np.linalg.norm(features, axis=1, keepdims=True)

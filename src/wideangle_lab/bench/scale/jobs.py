@@ -85,15 +85,15 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
     """A few exact sweeps of the feature sampler over the file; judge it beside the truth."""
     import warnings
 
-    from wideangle.latent_features.disk_chain import StreamedChain
     from wideangle.latent_features.estimator import LatentFeatureModel
+    from wideangle.latent_features.rows.disk import DiskRows
     from wideangle.settings import Sampling, Search
     from wideangle.streaming import NpyRows
     from wideangle_lab.bench.scale import drawn
 
-    sweep, seconds, cpu = StreamedChain.sweep, [], []
+    sweep, seconds, cpu = DiskRows.sweep, [], []
 
-    def timed(self: StreamedChain, *arguments: Any) -> Any:
+    def timed(self: DiskRows, *arguments: Any) -> Any:
         clock = _Clock()
         with clock:
             result = sweep(self, *arguments)
@@ -101,7 +101,7 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
         cpu.append(clock.cpu)
         return result
 
-    StreamedChain.sweep = timed  # pyright: ignore[reportAttributeAccessIssue]
+    DiskRows.sweep = timed  # pyright: ignore[reportAttributeAccessIssue]
     source = NpyRows(Path(folder) / "F.npy", block_rows=2**15)
     assert source.shape[0] == rows
     model = LatentFeatureModel(

@@ -4,7 +4,9 @@ A sweep draws a level :math:`s \sim U(0, \min(\mu^*, 1/N))` below the weight of 
 feature and instantiates every inactive feature above it; nothing below s can become active in this
 sweep. For exchangeable features (Gaussian, or directions that do not repel) inactive features are
 thrown away and drawn afresh; where directions repel, the inactive ones between active ones are part
-of the state, and only those after the last active one are.
+of the state, and only those after the last active one are. A direction is then drawn given the
+resultant of all directions with larger weights, so the order of the weights is part of the state,
+and a feature that changes its place changes the mean directions of those it passes.
 
 Differs from the paper: the slice sampler as printed is wrong in four ways (``docs/paper-map.md``).
 New sticks come from thinning a Poisson process, not from adaptive rejection of a density that is
@@ -24,13 +26,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from wideangle.infer.kernel import accept, choose
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.sampler.order import (
-    draw_directions_in_order,
-    log_chain,
-    relocate_all,
-)
 from wideangle.latent_features.state import (
+    Design,
     Features,
     Hyper,
     counts_of,
@@ -38,13 +35,17 @@ from wideangle.latent_features.state import (
     reorder,
     smallest_active,
 )
-from wideangle.priors import stick_breaking as sticks
+from wideangle.priors import stick_breaking
+from wideangle.priors.chain import direction_of, log_density, pull_in_order
+from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise
 from wideangle.types import Array, Components, Key, Scalar
 
+GROUP = 8
+"""Directions drawn between two looks at whether any are left."""
 MAX_SHRINKS = 100
 LOWEST = -80.0
-"""Log of the smallest weight a stick can have; its law leaves less than 1e-34 below."""
+"""Log of the smallest weight a stick can have; its distribution leaves less than 1e-34 below."""
 
 
 class Slice(NamedTuple):
@@ -63,10 +64,10 @@ def redraw_atoms(key: Key, features: Features, design: Design) -> tuple[Features
     key_atoms, key_lengths = jax.random.split(key)
     lengths = draw_lengths(key_lengths, features.hyper, (features.room, 3), design).T
     if design.ordered:
-        features, state = _ordered(key_atoms, features, lengths[:2], design)
+        features, level = _ordered(key_atoms, features, lengths[:2], design)
     else:
-        features, state = _exchangeable(key_atoms, features, lengths[0], design)
-    return features, state, lengths[2]
+        features, level = _exchangeable(key_atoms, features, lengths[0], design)
+    return features, level, lengths[2]
 
 
 def only_active(features: Features, counts: Array) -> Features:
@@ -92,11 +93,11 @@ def _exchangeable(
     n_rows = features.assignments.shape[0]
     features = only_active(features, counts_of(features))
     counts = counts_of(features)
-    weights = sticks.draw_active(key_weights, features.hyper.buffet, counts, n_rows)
+    weights = stick_breaking.draw_active(key_weights, features.hyper.buffet, counts, n_rows)
     weights = jnp.where(counts > 0, weights.astype(features.weights.dtype), 0.0)
     level = _draw_level(key_level, weights, counts > 0, n_rows)
     top = jnp.ones_like(level)
-    atoms = sticks.draw_inactive(
+    atoms = stick_breaking.draw_inactive(
         key_atoms, features.hyper.buffet, n_rows, level, top, _candidates(features)
     )
     n_active = features.n_live
@@ -179,8 +180,8 @@ def move_sticks(key: Key, features: Features) -> Features:
     mass = features.hyper.buffet.mass
 
     def density(values: Array) -> Array:
-        plain = sticks.log_stick(values, counts, n_rows)
-        below = sticks.log_below(values[jnp.maximum(last, 0)], n_rows, mass)
+        plain = stick_breaking.log_stick(values, counts, n_rows)
+        below = stick_breaking.log_below(values[jnp.maximum(last, 0)], n_rows, mass)
         return plain + jnp.where(index == last, below, 0.0)
 
     def move(parity: Array, log_weights: Array) -> Array:
@@ -193,7 +194,7 @@ def move_sticks(key: Key, features: Features) -> Features:
         )
 
     log_weights = jnp.where(features.live, jnp.log(_positive(features.weights)), 0.0)
-    weights = sticks.inside(jnp.exp(lax.fori_loop(0, 2, move, log_weights)))
+    weights = stick_breaking.inside(jnp.exp(lax.fori_loop(0, 2, move, log_weights)))
     return features._replace(weights=jnp.where(features.live, weights, 0.0))
 
 
@@ -233,13 +234,13 @@ def _renew(
 ) -> tuple[Features, Array]:
     r"""Offer a new set of inactive features with weights between ``low`` and ``high``.
 
-    The set comes from its Poisson law and each vector from the chain given those before it, so only
-    the change of the mean directions of *active* features enters the ratio; below the last active
-    one there are none, and the set is always accepted.
+    The set comes from its Poisson distribution and each vector from the chain given those before
+    it, so only the change of the mean directions of *active* features enters the ratio; below the
+    last active one there are none, and the set is always accepted.
     """
     key_atoms, key_vectors, key_accept = jax.random.split(key, 3)
     counts, n_rows = counts_of(features), features.assignments.shape[0]
-    atoms = sticks.draw_inactive(
+    atoms = stick_breaking.draw_inactive(
         key_atoms, features.hyper.buffet, n_rows, low, high, _candidates(features)
     )
     replaced = features.live & (counts == 0) & (features.weights > low) & (features.weights < high)
@@ -259,6 +260,97 @@ def _renew(
     return choose(accepted, proposal, features), atoms.overflow | ~fits
 
 
+def log_chain(features: Features, active: Array) -> Scalar:
+    """Log density of the directions of active features, each given all those before it."""
+    return log_density(
+        features.components.directions, features.live, active, features.hyper.concentration
+    )
+
+
+# ---------------------------------------------------------------- the order
+
+
+def draw_directions_in_order(
+    key: Key, directions: Array, new: Array, concentration: Scalar
+) -> Array:
+    """Draw the marked rows one after the other from the mutual-angular chain (type I).
+
+    All have one concentration, so the cosines to their mean directions, which need rejection, are
+    drawn together; what is left of a turn has no loop in it. Turns are taken in groups because a
+    loop of unknown length asks the host after every turn whether to go on.
+    """
+    room, dim = directions.shape
+    index = jnp.arange(room)
+    places = jnp.where(jnp.sort(~new), room, jnp.argsort(~new, stable=True))  # marked ones first
+    keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(index)
+    cosines = jax.vmap(lambda k: vmf.sample_cosine(k, concentration, dim, ()))(keys[:, 0])
+
+    def draw(i: Array, directions: Array) -> Array:
+        place = places.at[i].get(mode="fill", fill_value=room)
+        mean = -direction_of((index < place).astype(directions.dtype) @ directions)
+        known = jnp.any(
+            mean != 0
+        )  # otherwise the distribution is uniform: nothing along, all sideways
+        cosine, sine = jnp.where(known, cosines[0][i], 0.0), jnp.where(known, cosines[1][i], 1.0)
+        normal = jax.random.normal(keys[i, 1], (dim,), directions.dtype)
+        value = vmf.place_around(mean, cosine, sine, normal)
+        return directions.at[place].set(value.astype(directions.dtype), mode="drop")
+
+    def draw_group(group: Array, directions: Array) -> Array:
+        first = group * GROUP
+        return lax.fori_loop(0, GROUP, lambda i, now: draw(first + i, now), directions)
+
+    return lax.fori_loop(0, -(-jnp.sum(new) // GROUP), draw_group, directions)
+
+
+class _Ordering(NamedTuple):
+    """Weights in the original numbering, and the pull of the chain in the order they induce."""
+
+    weights: Array
+    pull: Scalar
+
+
+def relocate_all(key: Key, features: Features, level: Scalar, design: Design) -> Features:
+    r"""Offer active features new weights over all of (0, 1), and so a new place in the order.
+
+    An active atom carries :math:`\alpha B(m, N-m+1)\,\mathrm{Beta}(\mu; m, N-m+1)`, so weights
+    drawn from that Beta cost nothing; the chain of directions in the new order and the density of
+    the level, one over its bound, decide. First all of them at once, which is accepted where the
+    repulsion is weak, then single ones.
+    """
+    directions = features.components.directions
+    cosines = directions @ directions.T
+    counts, n_rows = counts_of(features), features.assignments.shape[0]
+    active = counts > 0
+    key_all, key_picks, key_singles, key = jax.random.split(key, 4)
+    index = jnp.arange(features.room)
+    all_drawn = stick_breaking.draw_active(key_all, features.hyper.buffet, counts, n_rows)
+    # Who is offered what is decided beforehand: a weight takes two Gamma draws, which are dear.
+    n_active = jnp.maximum(jnp.sum(active), 1)
+    picks = jax.random.randint(key_picks, (design.n_relocations,), 0, n_active)
+    places = jnp.argsort(~active, stable=True)[picks]
+    singles = stick_breaking.draw_active(key_singles, features.hyper.buffet, counts[places], n_rows)
+    places, singles = jnp.pad(places, (1, 0)), jnp.pad(singles, (1, 0))  # turn 0 is that of all
+
+    def offer(i: Array, now: _Ordering) -> _Ordering:
+        key_accept = jax.random.fold_in(key, i)
+        first = i == 0
+        chosen = active & (first | (index == places[i]))
+        drawn = jnp.where(first, all_drawn, singles[i]).astype(now.weights.dtype)
+        weights = jnp.where(chosen, drawn, now.weights)
+        pull = pull_in_order(cosines, weights)
+        bound = level_bound(weights, active, n_rows)
+        log_ratio = features.hyper.concentration * (pull - now.pull)
+        log_ratio += jnp.log(level_bound(now.weights, active, n_rows)) - jnp.log(bound)
+        accepted, _ = accept(key_accept, jnp.where(bound > level, log_ratio, -jnp.inf))
+        return choose(accepted, _Ordering(weights, pull), now)
+
+    start = _Ordering(features.weights, pull_in_order(cosines, features.weights))
+    end = lax.fori_loop(0, 1 + design.n_relocations, offer, start)
+    order = jnp.argsort(-end.weights, stable=True)
+    return reorder(features._replace(weights=end.weights), order, features.n_live)
+
+
 # ---------------------------------------------------------------- shared
 
 
@@ -272,7 +364,7 @@ def _candidates(features: Features) -> int:
     return 2 * features.room + 64
 
 
-def _append(features: Features, atoms: sticks.Atoms, spare: int) -> tuple[Features, Array]:
+def _append(features: Features, atoms: stick_breaking.Atoms, spare: int) -> tuple[Features, Array]:
     """Weights of new, unused features after the live ones; also whether all of them fit.
 
     Some rows are kept free for births later in the sweep.
@@ -282,7 +374,7 @@ def _append(features: Features, atoms: sticks.Atoms, spare: int) -> tuple[Featur
     n_live = features.n_live + atoms.n_atoms
     new = (turn >= 0) & (index < n_live)
     drawn = atoms.weights[jnp.clip(turn, 0, atoms.weights.shape[0] - 1)]
-    weights = jnp.where(new, sticks.inside(drawn), features.weights)
+    weights = jnp.where(new, stick_breaking.inside(drawn), features.weights)
     fits = n_live <= features.room - spare
     n_live = jnp.minimum(n_live, features.room).astype(jnp.int32)
     return features._replace(weights=weights, n_live=n_live), fits

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from latent_features.test_device_chain import begin
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.sampler.pool import (
-    Seen,
+from latent_features.test_chain import begin
+from wideangle.latent_features.sampler.births import (
+    RowProducts,
     born,
     cosines_with,
     dies,
@@ -16,7 +15,7 @@ from wideangle.latent_features.sampler.pool import (
     release,
     take_out,
 )
-from wideangle.latent_features.state import taken_up
+from wideangle.latent_features.state import Design, attached
 
 DESIGN = Design("gaussian", False)
 SURE, NEVER = jnp.inf, -jnp.inf
@@ -28,8 +27,8 @@ def pool_and_rows():
     features = chain.features
     products = jnp.asarray(rows.products(np.asarray(features.components.vectors)))
     nothing = jnp.zeros((0,))
-    seen = Seen(products, nothing, nothing, nothing, jnp.asarray(rows.row_energy()))
-    return *gather(features, seen, DESIGN), features
+    of_rows = RowProducts(products, nothing, nothing, nothing, jnp.asarray(rows.row_energy()))
+    return *gather(features, of_rows, DESIGN), features
 
 
 def kill(pool, rows, slot, log_ratio, key):
@@ -40,7 +39,7 @@ def kill(pool, rows, slot, log_ratio, key):
 def test_a_death_that_is_refused_changes_nothing(pool_and_rows, key):
     pool, rows, _ = pool_and_rows
     old, after = kill(pool, rows, 2, NEVER, key)
-    np.testing.assert_array_equal(old.column, rows.used[:, 2])
+    np.testing.assert_array_equal(old.column, rows.assignments[:, 2])
     jax.tree.map(np.testing.assert_array_equal, after, pool)
 
 
@@ -57,14 +56,14 @@ def test_the_dead_stay_dead_where_there_is_no_candidate(pool_and_rows, key):
     ended, columns = release(after, rows, features)
     assert int(ended.n_live) == int(features.n_live) - 1
     np.testing.assert_array_equal(
-        taken_up(ended, columns).assignments.sum(axis=0), ended.assignments.counts
+        attached(ended, columns).assignments.sum(axis=0), ended.assignments.counts
     )
 
 
 def test_newborns_keep_their_columns_through_other_deaths(pool_and_rows, key):
     pool, rows, features = pool_and_rows
     n_live = int(features.n_live)
-    column = jnp.zeros(len(rows.used)).at[3].set(1.0)
+    column = jnp.zeros(len(rows.assignments)).at[3].set(1.0)
     for turn in range(3):
         old, _ = take_out(key, pool, rows, jnp.arange(len(pool.weights)) == 1)
         new = old._replace(
@@ -80,7 +79,7 @@ def test_newborns_keep_their_columns_through_other_deaths(pool_and_rows, key):
     ended, columns = release(pool, rows, features)
     assert int(ended.n_live) == n_live + 1
     assert (jnp.diff(ended.weights) <= 0).all()
-    used = np.asarray(taken_up(ended, columns).assignments)
+    used = np.asarray(attached(ended, columns).assignments)
     np.testing.assert_array_equal(used.sum(axis=0), ended.assignments.counts)
     for turn in (1, 2):
         k = int(np.argmin(np.abs(np.asarray(ended.weights) - 0.01 * (turn + 1))))

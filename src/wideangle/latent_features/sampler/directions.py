@@ -1,7 +1,7 @@
 r"""Moving the features given the assignments, through sufficient statistics: no row is touched.
 
 Gaussian features are drawn exactly. Polar features move one after the other: the likelihood of a
-direction, times its own prior, is a von Mises-Fisher law,
+direction, times its own prior, is a von Mises-Fisher distribution,
 
 .. math:: \hat w_k \sim \mathrm{vMF}\Bigl(\kappa m_k + \frac{r_k}{\sigma^2} b_k\Bigr), \qquad
           b_k = \sum_n z_{nk}\Bigl(x_n - \sum_{j\ne k} z_{nj}w_j\Bigr),
@@ -18,24 +18,31 @@ of a length lacks the number of rows in the quadratic term.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from wideangle.infer import adapt
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Info, accept, make_info
 from wideangle.infer.slice import on_log_scale, slice_sampler
-from wideangle.latent_features.sampler.design import Design
-from wideangle.latent_features.sampler.order import towards
-from wideangle.latent_features.state import Features, FeatureStats, Hyper, log_lik
-from wideangle.priors.mutual_angular import VANISHING, MutualAngular
+from wideangle.latent_features.state import Design, Features, FeatureStats, Hyper, log_lik
+from wideangle.priors.chain import direction_of, pulls, sums_before
+from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere import vmf
 from wideangle.types import Array, Components, Key, Scalar
 
 LEAPFROG = 10
 """Gradients per Hamiltonian trajectory."""
+
+
+TARGETS = {"directions": 0.8, "lengths": 0.8}
+"""Acceptance that the Hamiltonian moves are tuned to in warm-up."""
+
+Tuning = dict[str, adapt.DualAveraging]
+"""What is known of the step sizes, by name of the move."""
 
 
 class Steps(NamedTuple):
@@ -50,6 +57,24 @@ class Moved(NamedTuple):
 
     directions: Info
     lengths: Info
+
+
+def start_tuning() -> Tuning:
+    """Step sizes before the first sweep."""
+    return {name: adapt.start(0.1) for name in TARGETS}
+
+
+def steps_of(tuning: Tuning, warming: Any) -> Steps:
+    """Step sizes to use now."""
+    return Steps(**{name: adapt.current(one, warming) for name, one in tuning.items()})
+
+
+def learn_steps(tuning: Tuning, moved: Moved) -> Tuning:
+    """Step sizes after one more sweep of warm-up."""
+    return {
+        name: adapt.learn(one, getattr(moved, name).acceptance, TARGETS[name])
+        for name, one in tuning.items()
+    }
 
 
 def move_vectors(
@@ -71,9 +96,9 @@ def _draw_gaussian(key: Key, features: Features, stats: FeatureStats) -> Compone
     :math:`\Lambda = Z^\top Z/\sigma^2 + \tau I`, with :math:`\tau` the prior precision of an entry.
     """
     hyper = features.hyper
-    precision = stats.gram / hyper.noise + hyper.rate * jnp.eye(features.room)
+    precision = stats.gram / hyper.noise_variance + hyper.rate * jnp.eye(features.room)
     factor = jnp.linalg.cholesky(precision.astype(stats.cross.dtype))
-    half = jax.scipy.linalg.solve_triangular(factor, stats.cross / hyper.noise, lower=True)
+    half = jax.scipy.linalg.solve_triangular(factor, stats.cross / hyper.noise_variance, lower=True)
     half += jax.random.normal(key, half.shape, half.dtype)
     vectors = jax.scipy.linalg.solve_triangular(factor.T, half, lower=False)
     return Components.from_vectors(jnp.where(features.live[:, None], vectors, 0.0))
@@ -100,14 +125,19 @@ def _move_in_turn(
     kappa = hyper.concentration if design.ordered else jnp.zeros_like(hyper.concentration)
     index = jnp.arange(features.room)
     directions, lengths = features.components
-    cross, square = _prefix(directions) if design.ordered else (lengths * 0, lengths * 0)
+    cross = square = lengths * 0
+    if design.ordered:
+        live = jnp.any(directions != 0, axis=1)
+        cross, square = sums_before(directions @ directions.T, live)
     lengths_kernel = _length_kernel(hyper, design)
 
     def visit(k: Array, turn: _Turn) -> _Turn:
         key_direction, key_accept, key_length = jax.random.split(jax.random.fold_in(key, k), 3)
         others = jnp.where(index == k, 0.0, stats.gram[k] * turn.lengths)
         pull = stats.cross[k] - others @ turn.directions
-        natural = turn.lengths[k] / hyper.noise * pull - kappa * towards(turn.resultant)
+        natural = turn.lengths[k] / hyper.noise_variance * pull - kappa * direction_of(
+            turn.resultant
+        )
         old = turn.directions[k]
         new = vmf.sample(key_direction, natural).astype(old.dtype)
         accepted, chain = jnp.array(True), (turn.cross, turn.square)
@@ -132,30 +162,19 @@ def _move_in_turn(
     return features._replace(components=Components(end.directions, end.lengths)), moved
 
 
-def _prefix(directions: Array) -> tuple[Array, Array]:
-    cosines = jnp.tril(directions @ directions.T, -1)
-    cross = jnp.sum(cosines, axis=1)
-    live = jnp.any(directions != 0, axis=1)
-    square = jnp.cumsum(jnp.where(live, 2 * cross + 1, 0.0))
-    return cross, jnp.concatenate([jnp.zeros(1, square.dtype), square[:-1]])
-
-
 def _judge(
     key: Key, k: Array, change: Array, turn: _Turn, kappa: Scalar, n_live: Array
 ) -> tuple[Array, tuple[Array, Array]]:
     """Accept a change of direction k on the terms of later features; one matrix-vector product."""
     index = jnp.arange(turn.cross.shape[0])
     along = turn.directions @ change
-    before = jnp.cumsum(along) - along  # the old resultant of each feature, times the change
-    cross = turn.cross + jnp.where(index > k, along, jnp.where(index == k, before, 0.0))
-    square = turn.square + jnp.where(index > k, 2 * before + change @ change, 0.0)
+    past = jnp.cumsum(along) - along  # the old resultant of each feature, times the change
+    cross = turn.cross + jnp.where(index > k, along, jnp.where(index == k, past, 0.0))
+    square = turn.square + jnp.where(index > k, 2 * past + change @ change, 0.0)
     later = (index > k) & (index < n_live)
 
-    def pull(cross: Array, square: Array) -> Scalar:
-        known = later & (square > VANISHING)
-        return jnp.sum(jnp.where(known, -cross / jnp.sqrt(jnp.where(known, square, 1.0)), 0.0))
-
-    gain = kappa * (pull(cross, square) - pull(turn.cross, turn.square))
+    before = jnp.sum(pulls(turn.cross, turn.square, later))
+    gain = kappa * (jnp.sum(pulls(cross, square, later)) - before)
     accepted, _ = accept(key, gain)
     return accepted, (
         jnp.where(accepted, cross, turn.cross),
@@ -169,11 +188,15 @@ def _length_kernel(hyper: Hyper, design: Design):
     def move(key: Key, length: Scalar, pull: Scalar, count: Scalar) -> Scalar:
         def density(value: Scalar) -> Scalar:
             prior = (design.magnitude_shape - 1) * jnp.log(value) - hyper.rate * value
-            return prior + (pull * value - 0.5 * count * value**2) / hyper.noise
+            return prior + (pull * value - 0.5 * count * value**2) / hyper.noise_variance
 
         # The width of the slice, guessed from all but the length itself.
         many = jnp.maximum(count, 1.0)
-        guess = 4 * jnp.sqrt(hyper.noise * many) / jnp.maximum(pull, jnp.sqrt(hyper.noise * many))
+        guess = (
+            4
+            * jnp.sqrt(hyper.noise_variance * many)
+            / jnp.maximum(pull, jnp.sqrt(hyper.noise_variance * many))
+        )
         kernel = on_log_scale(slice_sampler(width=jnp.clip(guess, 1e-3, 2.0)))
         state = kernel.init(length, density)
         state, _ = kernel.step(key, state, density)
@@ -194,10 +217,10 @@ def _move_together(
 
     def of_directions(value: Array) -> Scalar:
         chain = prior.log_ratio_to_uniform(value) if design.ordered else 0.0
-        return log_lik(lengths[:, None] * value, stats, hyper.noise) + chain
+        return log_lik(lengths[:, None] * value, stats, hyper.noise_variance) + chain
 
     # Angles that the likelihood leaves free are small for long and much used features.
-    sharpness = counts * lengths**2 / (hyper.noise * directions.shape[1])
+    sharpness = counts * lengths**2 / (hyper.noise_variance * directions.shape[1])
     kernel = geodesic_hmc(steps.directions, LEAPFROG, scale=1 / jnp.sqrt(1 + sharpness))
     state = kernel.init(directions, of_directions)
     state, info_directions = kernel.step(key_directions, state, of_directions)
@@ -208,12 +231,12 @@ def _move_together(
 
     def of_logs(logs: Array) -> Scalar:
         value = jnp.where(live, jnp.exp(logs), 0.0)
-        fit = (pull @ value - 0.5 * value @ (inner @ value)) / hyper.noise
+        fit = (pull @ value - 0.5 * value @ (inner @ value)) / hyper.noise_variance
         prior_terms = design.magnitude_shape * logs - hyper.rate * value  # with the Jacobian
         return fit + jnp.sum(jnp.where(live, prior_terms, 0.0))
 
     guess = jnp.maximum(pull, 0.0) / jnp.maximum(counts, 1.0)
-    spread = 1 / jnp.sqrt(design.magnitude_shape + counts * guess**2 / hyper.noise)
+    spread = 1 / jnp.sqrt(design.magnitude_shape + counts * guess**2 / hyper.noise_variance)
     kernel = geodesic_hmc(steps.lengths, LEAPFROG, sphere=False, scale=jnp.where(live, spread, 0.0))
     state = kernel.init(jnp.log(jnp.where(live, lengths, 1.0)), of_logs)
     state, info_lengths = kernel.step(key_lengths, state, of_logs)

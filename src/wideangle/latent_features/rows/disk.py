@@ -1,0 +1,274 @@
+"""Rows that stay on disk, and their assignments: memory is that of a block of rows.
+
+A sweep is the one of rows in memory without births and deaths outside the slice: those look at all
+rows at once. It is as exact, draws the same numbers, and reads the rows twice, once to redraw
+assignments and once for their sums. Assignments are a byte for each row and feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.latent_features.rows.memory import gram_of
+from wideangle.latent_features.rows.protocol import NO_MOVES, HostRows, kept
+from wideangle.latent_features.sampler.assignments import (
+    Conditionals,
+    conditionals,
+    draw_randomness,
+    sweep_block,
+    sweep_coupled,
+)
+from wideangle.latent_features.sampler.sweep import SweepStart, drop_unused
+from wideangle.latent_features.state import (
+    Design,
+    Draw,
+    Features,
+    FeatureStats,
+    StoredAssignments,
+)
+from wideangle.streaming.scratch import Scratch
+from wideangle.streaming.sources import RowSource, chunks
+from wideangle.types import Key
+
+BLOCK_ROWS = 2**15
+"""Rows handled at once."""
+SAMPLE_ENTRIES, SAMPLE_ROWS = 2**21, (2000, 20_000)
+"""The sample that chains begin on: so many entries, within these numbers of rows."""
+
+
+class Sums(NamedTuple):
+    """Sums over all rows for the features of a sweep."""
+
+    gram: np.ndarray
+    cross: np.ndarray
+    energy: float
+    packed: np.ndarray
+    """Assignments of the sample, eight to a byte."""
+
+
+class DiskRows(HostRows):
+    """All rows of a source, and the assignments of one chain in a file beside.
+
+    Parameters
+    ----------
+    source
+        The rows.
+    scaling
+        Shift and scale of the rows.
+    folder, name
+        Where assignments are kept, and the beginning of the names of their files.
+    sample
+        Numbers of some rows, in order; of these the assignments are kept with a draw.
+    """
+
+    def __init__(
+        self, source: RowSource, scaling: Any, folder: Path, name: str, sample: np.ndarray
+    ) -> None:
+        self.n_rows, self.dim = source.shape
+        self._source, self._sample = source, sample
+        self._dtype = np.dtype(jnp.result_type(float))
+        self._shift = (scaling.shift / scaling.scale).astype(self._dtype)
+        self._factor = self._dtype.type(1.0 / scaling.scale)
+        self._folder, self._name, self._turn = folder, name, 0
+        self._stored: Scratch | None = None
+        self._sums: Sums | None = None
+
+    def close(self) -> None:
+        """Delete the file."""
+        if self._stored is not None:
+            self._stored.close()
+
+    def begin(self, key: Key, features: Features) -> Features:
+        """Assign all rows to the features of a chain, each row by itself: a start, no draw."""
+        n_live = int(features.n_live)
+        vectors = np.asarray(features.components.vectors)[:n_live].astype(self._dtype)
+        given = conditionals(
+            draw_randomness(key, features.room, vectors.dtype), vectors @ vectors.T,
+            features.weights, np.zeros(n_live), n_live, float(features.hyper.noise_variance),
+            vectors.dtype,
+        )._replace(last=n_live)  # fmt: skip
+        self._stored = self._new_store(n_live)
+        counts = np.zeros(n_live, np.int64)
+        for first, rows in self._blocks():
+            products = rows @ vectors.T
+            assignments = np.zeros((len(rows), n_live), np.uint8)
+            for _ in range(2):
+                sweep_block(given, first, assignments, products)
+            self._stored.write(first, assignments)
+            counts += assignments.sum(axis=0, dtype=np.int64)
+        return self._with_counts(features, counts)
+
+    def detached(self, features: Features) -> Features:
+        """Nothing to do: assignments are never in the state."""
+        return features
+
+    def redraw(
+        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
+    ) -> tuple[Features, Any]:
+        """New assignments of all rows."""
+        features = start.features
+        n_live = int(features.n_live)
+        vectors = np.asarray(start.vectors)[:n_live].astype(self._dtype)
+        stored = _stored_of(features)
+        given = conditionals(
+            start.randomness, start.inner, features.weights, stored.counts, n_live,
+            float(features.hyper.noise_variance), vectors.dtype,
+        )  # fmt: skip
+        old, new = self._open(), self._new_store(n_live)
+        try:
+            counts = self._redraw_rows(given, vectors, np.asarray(stored.columns)[:n_live], new)
+        except BaseException:
+            new.close()  # the chain stays where it was
+            raise
+        old.close()
+        self._stored = new
+        return drop_unused(self._with_counts(features, counts), design), NO_MOVES
+
+    def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
+        """The old assignments of the features that stay."""
+        return drop_unused(start.features, design)
+
+    def _redraw_rows(
+        self, given: Conditionals, vectors: np.ndarray, columns: np.ndarray, new: Scratch
+    ) -> np.ndarray:
+        """Fill ``new`` with assignments; the counts of the live features."""
+        old, n_coupled = self._open(), given.n_live - given.last
+        left = Scratch(self._folder / f"{self._name}-left", self.n_rows, n_coupled, self._dtype)
+        counts = np.zeros(given.n_live, np.int64)
+        try:
+            for first, rows in self._blocks():
+                assignments = _take(old.read(first, len(rows)), columns)
+                left.write(first, sweep_block(given, first, assignments, rows @ vectors.T))
+                new.write(first, assignments)
+                counts += assignments.sum(axis=0, dtype=np.int64)
+            blocks = _OnDisk(new, left, self.n_rows)
+            sweep_coupled(given, blocks, counts[: given.last] > 0, self.n_rows)
+        finally:
+            left.close()
+        counts[given.last :] = 0
+        for first in range(0, self.n_rows, BLOCK_ROWS):
+            part = new.read(first, min(BLOCK_ROWS, self.n_rows - first))
+            counts[given.last :] += part[:, given.last :].sum(axis=0, dtype=np.int64)
+        return counts
+
+    def stats(self, features: Features) -> FeatureStats:
+        """Sums of the rows that use each feature, and of pairs of features, padded."""
+        self._sums = sums = self._sum_up(features)
+        n_live, room = int(features.n_live), features.room
+        dtype = features.weights.dtype
+        gram, cross = np.zeros((room, room), dtype), np.zeros((room, self.dim), dtype)
+        gram[:n_live, :n_live], cross[:n_live] = sums.gram, sums.cross
+        count = np.asarray(self.n_rows * self.dim, dtype)
+        return FeatureStats(gram, cross, np.asarray(sums.energy, dtype), count)
+
+    def _sum_up(self, features: Features) -> Sums:
+        n_live = int(features.n_live)
+        columns = np.asarray(_stored_of(features).columns)[:n_live]
+        gram, cross, energy = np.zeros((n_live, n_live)), np.zeros((n_live, self.dim)), 0.0
+        packed = []
+        for first, rows in self._blocks():
+            assignments = _take(self._open().read(first, len(rows)), columns)
+            gram += gram_of(assignments)
+            cross += assignments.astype(rows.dtype).T @ rows
+            energy += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
+            low, high = np.searchsorted(self._sample, [first, first + len(rows)])
+            packed.append(np.packbits(assignments[self._sample[low:high] - first], axis=1))
+        return Sums(gram, cross, energy, np.concatenate(packed))
+
+    def keep(self, features: Features) -> Draw:
+        """The state as a draw, with the assignments of the sample: those of the last sums."""
+        assert self._sums is not None
+        sums = self._sums
+        return kept(features, sums.packed, sums.gram, sums.cross, self.n_rows)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """First row and scaled rows of every block."""
+        for first, rows in chunks(self._source, BLOCK_ROWS):
+            scaled = rows.astype(self._dtype) * self._factor
+            yield first, scaled - self._shift if np.any(self._shift) else scaled
+
+    def _with_counts(self, features: Features, counts: np.ndarray) -> Features:
+        """Features whose columns are the stored ones, in order."""
+        extra = features.room - len(counts)
+        stored = StoredAssignments(
+            jnp.asarray(np.pad(counts, (0, extra)), jnp.int32),
+            jnp.asarray(np.pad(np.arange(len(counts)), (0, extra), constant_values=-1), jnp.int32),
+            self.n_rows,
+        )
+        return features._replace(assignments=stored)
+
+    def _open(self) -> Scratch:
+        assert self._stored is not None, "begin() comes first"
+        return self._stored
+
+    def _new_store(self, width: int) -> Scratch:
+        self._turn = 1 - self._turn
+        path = self._folder / f"{self._name}-assignments-{self._turn}"
+        return Scratch(path, self.n_rows, width, np.uint8)
+
+
+class _OnDisk(NamedTuple):
+    """Blocks of assignments and of what coupled columns have left to explain."""
+
+    assignments: Scratch
+    left: Scratch
+    n_rows: int
+
+    def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        for first in range(0, self.n_rows, BLOCK_ROWS):
+            size = min(BLOCK_ROWS, self.n_rows - first)
+            yield first, self.assignments.read(first, size), self.left.read(first, size)
+
+    def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
+        self.assignments.write(first, assignments)
+        self.left.write(first, left)
+
+
+def _stored_of(features: Features) -> StoredAssignments:
+    assert isinstance(features.assignments, StoredAssignments)
+    return features.assignments
+
+
+def _take(stored: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Columns of a block by their places; -1 is a column of zeros."""
+    if stored.shape[1] == 0:
+        return np.zeros((len(stored), len(columns)), np.uint8)
+    return np.where(columns >= 0, stored[:, columns], 0).astype(np.uint8)
+
+
+def draw_sample(source: RowSource, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of random rows, in order, and these rows; all rows are checked on the way."""
+    n_rows, dim = source.shape
+    size = int(np.clip(SAMPLE_ENTRIES // dim, *SAMPLE_ROWS))
+    numbers = np.arange(n_rows)
+    if n_rows > size:
+        generator = np.random.default_rng([seed, 1])
+        numbers = np.sort(generator.choice(n_rows, size, replace=False, shuffle=False))
+    parts = []
+    for first, rows in chunks(source, BLOCK_ROWS):
+        if not np.isfinite(rows).all():
+            row = first + int(np.argwhere(~np.isfinite(rows))[0, 0])
+            raise ValueError(f"X: row {row} holds NaN or infinity; a stream must be complete.")
+        low, high = np.searchsorted(numbers, [first, first + len(rows)])
+        parts.append(rows[numbers[low:high] - first])
+    return numbers, np.concatenate(parts)
+
+
+class SlicedSource:
+    """Rows of a source by slices, ``rows[first:last]``, asked for in order."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._source, self.shape = source, source.shape
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        start, stop, _ = part.indices(self.shape[0])
+        starts = self._source.starts
+        first = int(np.searchsorted(starts, start, side="right")) - 1
+        last = int(np.searchsorted(starts, stop, side="left"))
+        rows = np.concatenate([self._source.read(block)[0] for block in range(first, last)])
+        return rows[start - starts[first] : stop - starts[first]]
