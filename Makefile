@@ -21,7 +21,7 @@ test: $(VENV)/.with-dev ## the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 slow: $(VENV)/.with-dev ## the long statistical tests
-	XLA_FLAGS= $(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.with-dev ## style, format and types
 	$(BIN)/ruff check

@@ -15,12 +15,13 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "test-programs")
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-# Programs that run for milliseconds need no optimising; these three make compiling on a CPU several
-# times as fast. `make slow` sets XLA_FLAGS to nothing: its programs run for long.
+# Programs of tests run for milliseconds and would take seconds to optimise. Without optimising, and
+# without XLA's newer way to compile loops, a CPU compiles several times as fast. In slow tests
+# programs are optimised, unless they use the fixture compile_quickly.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
 # Nobody reads where an operation of a program was written, and writing it down takes time.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
@@ -28,6 +29,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 import jax
 import pytest
 from hypothesis import settings
+
+from compiling import optimised
 
 # For this process only: the package itself never changes a global setting of JAX.
 jax.config.update("jax_enable_x64", True)
@@ -75,8 +78,19 @@ def key() -> jax.Array:
 
 
 @pytest.fixture
-def compile_quickly() -> Iterator[None]:
-    """For programs that run for milliseconds and would take seconds to optimise."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+def compile_quickly() -> None:
+    """For slow tests whose programs are not worth optimising."""
+
+
+@pytest.fixture(autouse=True)
+def optimise_what_runs_for_long(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Here, and in the processes that a slow test starts."""
+    slow = request.node.get_closest_marker("slow") is not None
+    if not slow or "compile_quickly" in request.fixturenames:
+        yield
+        return
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")
+    with optimised(True):
+        yield

@@ -11,10 +11,10 @@ import warnings
 from functools import cache
 from pathlib import Path
 
-import jax
 import numpy as np
 from sklearn.datasets import load_wine
 
+from compiling import optimised
 from wideangle import (
     LatentFeatureModel,
     Maximise,
@@ -24,7 +24,7 @@ from wideangle import (
 )
 from wideangle.datasets import block_images
 
-PATIENCE = 300
+PATIENCE = 60
 """Seconds to wait for another process before fitting here."""
 
 
@@ -54,13 +54,9 @@ def shared(name, fit):
 
 def quick(model, *data):
     """Fit without optimising the programs; short chains may warn."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return model.fit(*data)
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+    with optimised(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(*data)
 
 
 def plane(n_rows=150, seed=0):

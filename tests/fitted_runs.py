@@ -8,15 +8,15 @@ import time
 from functools import cache
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 
+from compiling import optimised
 from wideangle.frames.learn import Plan
 from wideangle.runs.folder import write_run
 from wideangle.runs.train import Job, train
 
-PATIENCE = 300
+PATIENCE = 60
 """Seconds to wait for another process before making the run here."""
 
 
@@ -61,11 +61,8 @@ def make(name, job):
             time.sleep(0.2)
         if place.exists():
             return place
-    jax.config.update("jax_disable_most_optimizations", True)  # it is nearly all compilation
-    try:
+    with optimised(False):
         write_run(train(job, lambda _: None), place)
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
     return place
 
 

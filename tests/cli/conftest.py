@@ -3,10 +3,10 @@
 import re
 import sys
 
-import jax
 import pytest
 
 import fitted_runs
+from compiling import optimised
 from wideangle import cli
 
 
@@ -42,9 +42,8 @@ def fails(command):
 @pytest.fixture
 def quick_compiler():
     """Small fits are nearly all compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    with optimised(False):
+        yield
 
 
 @pytest.fixture

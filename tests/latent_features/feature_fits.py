@@ -4,9 +4,9 @@ import warnings
 from contextlib import contextmanager
 from functools import cache
 
-import jax
 import numpy as np
 
+from compiling import optimised
 from wideangle import LatentFeatureModel
 from wideangle.diagnostics import ConvergenceWarning
 from wideangle.latent_features.estimator import DisagreementWarning
@@ -38,14 +38,10 @@ NOISE = np.random.default_rng(2).normal(size=X.shape)
 @contextmanager
 def quiet():
     """Compile without optimising, and expect short chains to be called short."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", DisagreementWarning)
-            yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+    with optimised(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DisagreementWarning)
+        yield
 
 
 def quick(**settings):

@@ -34,11 +34,7 @@ from wideangle.priors.mutual_angular import MutualAngular
 K, P = 2, 3
 
 
-@pytest.fixture(autouse=True)
-def compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 def make(name, n=K, p=P):

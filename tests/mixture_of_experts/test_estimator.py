@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
+from compiling import optimised
 from wideangle import (
     DeterminantalPrior,
     GaussianComponents,
@@ -61,8 +62,7 @@ def fitted(settings, n_classes=2, **fit):
 
 @pytest.fixture(scope="module")
 def sampled():
-    jax.config.update("jax_disable_most_optimizations", True)
-    with pytest.warns(UserWarning):
+    with optimised(False), pytest.warns(UserWarning):
         model, X, y = fitted(MCMC)
     return model, X, y
 

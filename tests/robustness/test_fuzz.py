@@ -1,6 +1,5 @@
 """Whatever comes in, out comes a clear error or a right answer."""
 
-import jax
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -8,13 +7,6 @@ from robustness import fuzz, inputs, properties
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 FEW = settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @FEW
@@ -53,10 +45,14 @@ def test_a_wrong_answer_and_an_unclear_error_are_noticed():
         properties.outcome(lambda: 1 / 0, set())
 
 
+# Thousands of each kind are on docs/faults.md; a fit may have to be compiled, a file has not.
+MANY = {"experts": 300, "features": 120, "experts-files": 1500, "features-files": 1500}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["experts", "features", "experts-files", "features-files"])
-def test_ten_thousand(part, tmp_path):
-    record = fuzz.fuzz(part, 2500, 0, tmp_path)
+@pytest.mark.parametrize("part", MANY)
+def test_many(part, tmp_path):
+    record = fuzz.fuzz(part, MANY[part], 0, tmp_path)
     assert record["defects"] == {}
-    assert sum(record["outcomes"].values()) == 2500
-    assert min(record["outcomes"].get(name, 0) for name in ("right", "refused")) > 100
+    assert sum(record["outcomes"].values()) == MANY[part]
+    assert min(record["outcomes"].get(name, 0) for name in ("right", "refused")) > MANY[part] / 25

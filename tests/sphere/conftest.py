@@ -1,13 +1,8 @@
-"""Programs of these tests run once, for milliseconds, and would take seconds to optimise."""
+"""Programs of these tests run once, for milliseconds: slow ones are not optimised, either."""
 
-from collections.abc import Iterator
-
-import jax
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def compile_quickly() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+def quick(compile_quickly: None) -> None:
+    """For every test here."""
