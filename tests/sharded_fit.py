@@ -26,6 +26,8 @@ import numpy as np  # noqa: E402
 from wideangle import (  # noqa: E402
     LatentFeatureModel,
     MixtureOfExpertsClassifier,
+    Sampling,
+    Search,
     Variational,
 )
 from wideangle.infer import ascent  # noqa: E402
@@ -63,16 +65,16 @@ def by_vi():
 def by_mcmc():
     """A short chain in double precision: rounding errors grow along a chain."""
     from wideangle.mixture_of_experts.coordinates import Priors, Problem
-    from wideangle.mixture_of_experts.experts import LogisticExperts
-    from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
+    from wideangle.mixture_of_experts.data import Data, shard
+    from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
     from wideangle.mixture_of_experts.sampling import fit_mcmc, point_of
-    from wideangle.mixture_of_experts.shards import shard
+    from wideangle.mixture_of_experts.task import NEITHER, Task
     from wideangle.priors.components import PolarComponents
     from wideangle.priors.mutual_angular import MutualAngular
 
     n = 4097  # no multiple of anything: filled up
     X, y = data(n)
-    batch = Batch(X, y, np.linspace(0.5, 1.5, n))
+    batch = Data(X, y, np.linspace(0.5, 1.5, n))
     prior = PolarComponents(MutualAngular(3, 3, 2.0, "II"), 2.0, 1.0)
     problem = Problem(Priors(prior, prior), LogisticExperts(), batch)
     generator = np.random.default_rng(1)
@@ -87,9 +89,9 @@ def by_mcmc():
     result = {"log_lik": np.concatenate(flat).tolist()}
     if given["what"] == "log_lik":
         return result
-    fit = fit_mcmc(
-        jax.random.key(0), problem, n_warmup=4, n_draws=5, n_chains=2, start=start, progress=False
-    )
+    inference = Sampling(n_warmup=4, n_draws=5, n_chains=2)
+    task = Task(problem.priors, NEITHER, problem.expert, inference, progress=False)
+    fit = fit_mcmc(jax.random.key(0), task, batch, start=start)
     return result | {"draws": np.ravel(fit.draws.values["weights"].experts).tolist()}
 
 
@@ -98,9 +100,12 @@ def by_features():
     rows = (generator.random((400, 3)) < 0.4) @ (2 * generator.normal(size=(3, 6)))
     rows = rows + 0.4 * generator.normal(size=rows.shape)
     model = LatentFeatureModel(
-        prior="vmf", n_chains=1, n_warmup=3, n_draws=6, n_kept=2, hops=0, random_state=0,
+        prior="vmf",
+        inference=Sampling(n_chains=1, n_warmup=3, n_draws=2, thin=3),
+        search=Search(hops=0),
+        random_state=0,
         progress=False,
-    ).fit(rows)  # fmt: skip
+    ).fit(rows)
     # On devices, however many: the program is another one than that of the host.
     return {"log_joint": np.ravel(model.trace_.values["log_joint"]).tolist()}
 

@@ -1,10 +1,9 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from wideangle.infer import Info
-from wideangle.posterior import Approximation, Draws, Posterior
+from wideangle.posterior import Draws
 from wideangle.types import Components
 
 
@@ -17,18 +16,6 @@ def make_draws(n_chains=3, n_draws=50):
     shape = (n_chains, n_draws)
     stats = {"directions": Info(np.ones(shape), np.zeros(shape, int), np.full(shape, 9))}
     return Draws(values, stats)
-
-
-def make_approximation(key):
-    def draw(key, n):
-        return {"a": 2.0 + jax.random.normal(key, (n, 3))}
-
-    return Approximation(draw, key, n_mean=4000)
-
-
-def test_both_are_posteriors(key):
-    assert isinstance(make_draws(), Posterior)
-    assert isinstance(make_approximation(key), Posterior)
 
 
 def test_flat_keeps_the_structure_and_the_order():
@@ -102,18 +89,3 @@ def test_to_arviz_has_values_and_statistics():
     assert data["posterior"]["magnitudes"].dims == ("chain", "draw", "component")
     assert data["sample_stats"]["diverging"].shape == (3, 50)
     assert data["sample_stats"]["directions.n_evaluations"].shape == (3, 50)
-
-
-def test_an_approximation_answers_the_same_questions(key):
-    q = make_approximation(key)
-    assert q.sample(key, 5)["a"].shape == (5, 3)
-    mean = q.mean(lambda z: z["a"])
-    np.testing.assert_allclose(mean, 2.0, atol=0.1)
-    np.testing.assert_array_equal(mean, q.mean(lambda z: z["a"]))
-    np.testing.assert_allclose(q.summary()["mean"], mean)
-    assert q.as_draws().values["a"].shape == (1, 4000, 3)
-
-
-def test_an_approximation_goes_to_arviz(key):
-    pytest.importorskip("arviz")
-    assert make_approximation(key).to_arviz()["posterior"]["a"].shape == (1, 4000, 3)

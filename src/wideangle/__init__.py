@@ -22,7 +22,7 @@ from wideangle.types import Components
 if TYPE_CHECKING:
     from wideangle.latent_features.estimator import LatentFeatureModel
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-    from wideangle.mixture_of_experts.methods import paper_method
+    from wideangle.mixture_of_experts.paper_methods import paper_method
     from wideangle.settings import (
         DeterminantalPrior,
         GaussianPrior,
@@ -45,7 +45,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 _LAZY = {
     "LatentFeatureModel": "wideangle.latent_features.estimator",
     "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
-    "paper_method": "wideangle.mixture_of_experts.methods",
+    "paper_method": "wideangle.mixture_of_experts.paper_methods",
     **dict.fromkeys(
         (
             "DeterminantalPrior",

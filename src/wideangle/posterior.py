@@ -1,10 +1,10 @@
-"""What inference gives back: draws, or an approximation to draw from, behind one interface."""
+"""What inference gives back: draws."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,6 @@ BATCH = 32
 def evenly(n: int, most: int) -> np.ndarray:
     """At most ``most`` of the numbers 0 to n - 1, evenly spaced: to thin draws or rows."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
-
-
-@runtime_checkable
-class Posterior(Protocol):
-    """What every result of inference can do."""
-
-    def sample(self, key: Key, n: int) -> Latents:
-        """``n`` draws, as latents with a leading axis."""
-        ...
-
-    def mean(self, f: Callable[[Latents], Any]) -> Any:
-        """Posterior mean of ``f(latents)``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -102,54 +89,6 @@ class Draws:
         if self.stats:
             groups["sample_stats"] = arviz_stats(self.stats)
         return to_arviz(groups, coords=coords, dims=dims)
-
-
-@dataclass(frozen=True)
-class Approximation:
-    """A law q that can be drawn from, with the interface of :class:`Draws`.
-
-    Parameters
-    ----------
-    draw
-        ``(key, n) -> latents`` with a leading axis of n independent draws.
-    key
-        Randomness of :meth:`mean` and :meth:`summary`: the same call gives the same answer.
-    n_mean
-        Number of draws behind them.
-    """
-
-    draw: Callable[[Key, int], Latents]
-    key: Key
-    n_mean: int = 1000
-
-    def sample(self, key: Key, n: int) -> Latents:
-        """``n`` independent draws of q."""
-        return self.draw(key, n)
-
-    @property
-    def flat(self) -> Any:
-        """The ``n_mean`` draws that stand for q, axes ``(draw, ...)``."""
-        return self.draw(self.key, self.n_mean)
-
-    def mean(self, f: Callable[[Latents], Any], *, batch: int = BATCH) -> Any:
-        """Monte Carlo mean of ``f`` under q."""
-        return _mean(f, self.flat, batch)
-
-    def as_draws(self) -> Draws:
-        """The draws that stand for q, as one chain."""
-        return Draws(jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.flat))
-
-    def summary(self) -> Summary:
-        """Mean, sd and quantiles; R-hat and ESS say only that draws of q are independent."""
-        return self.as_draws().summary()
-
-    def to_arviz(
-        self,
-        coords: Mapping[str, Sequence[Any]] | None = None,
-        dims: Mapping[str, Sequence[str]] | None = None,
-    ) -> Any:
-        """The container of ArviZ, with one chain of independent draws."""
-        return self.as_draws().to_arviz(coords=coords, dims=dims)
 
 
 def _mean(f: Callable[[Latents], Any], values: Any, batch: int) -> Any:

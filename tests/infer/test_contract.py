@@ -12,7 +12,6 @@ from wideangle.infer import (
     metropolis,
     on_log_scale,
     positive_walk,
-    reflected_walk,
     slice_sampler,
     vmf_walk,
 )
@@ -37,7 +36,6 @@ def on_magnitudes(g):
 KERNELS = {
     "metropolis vmf_walk": (metropolis(vmf_walk(0.3)), directions, on_directions),
     "metropolis positive_walk": (metropolis(positive_walk(0.3)), magnitudes, on_magnitudes),
-    "metropolis reflected_walk": (metropolis(reflected_walk(0.3)), magnitudes, on_magnitudes),
     "each_row vmf_walk": (each_row(vmf_walk(0.3)), directions, on_directions),
     "geodesic_hmc": (geodesic_hmc(0.2, 3), directions, on_directions),
     "slice": (slice_sampler(1.0), magnitudes, on_magnitudes),

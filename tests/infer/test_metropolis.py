@@ -21,7 +21,6 @@ from wideangle.infer import (
     metropolis,
     on_log_scale,
     positive_walk,
-    reflected_walk,
     vmf_walk,
 )
 
@@ -43,7 +42,6 @@ CASES = {
     "chain by row": (each_row(vmf_walk(0.8)), repelling_chain()),
     "positive": (metropolis(positive_walk(0.8)), gamma_magnitudes()),
     "positive by row": (each_row(positive_walk(1.0)), gamma_magnitudes()),
-    "reflected": (metropolis(reflected_walk(0.8)), gamma_magnitudes()),
     "log scale": (on_log_scale(metropolis(real_walk(0.8))), gamma_magnitudes()),
     "together": (
         metropolis(jointly(direction=vmf_walk(0.6), log=real_walk(0.4))),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from wideangle.infer import positive_walk, reflected_walk, vmf_walk
+from wideangle.infer import positive_walk, vmf_walk
 from wideangle.sphere.geometry import angle_between
 
 
@@ -61,9 +61,8 @@ def test_a_mean_that_is_not_a_number_does_not_hang(key):
     del log_hastings
 
 
-@pytest.mark.parametrize("walk", [positive_walk(0.5), reflected_walk(0.5)])
-def test_padded_magnitudes_stay_zero(key, walk):
-    moved, log_hastings = walk(key, jnp.array([1.0, 0.0, 2.0]))
+def test_padded_magnitudes_stay_zero(key):
+    moved, log_hastings = positive_walk(0.5)(key, jnp.array([1.0, 0.0, 2.0]))
     assert moved[1] == 0.0
     assert (moved[::2] > 0).all()
     assert jnp.isfinite(log_hastings)

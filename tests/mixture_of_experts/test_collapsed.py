@@ -11,16 +11,16 @@ from scipy.special import logsumexp
 
 from statistical import FOUR, central_difference, relative_error, z_score
 from wideangle.mixture_of_experts.collapsed import (
-    Guides,
     Terms,
     as_weights,
     expected_log_lik,
     n_noise,
     objective,
 )
-from wideangle.mixture_of_experts.experts import LogisticExperts, SoftmaxExperts
-from wideangle.mixture_of_experts.guides import GaussianGuide, VmfGuide
-from wideangle.mixture_of_experts.likelihood import Batch, log_lik
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.guides import GaussianGuide, Guides, VmfGuide
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
+from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -49,13 +49,13 @@ def make_batch(key, expert):
     keys = random.split(key, 3)
     rows = random.normal(keys[0], (N, P)).at[:, -1].set(1.0)
     targets = random.randint(keys[1], (N,), 0, max(2, expert.n_outputs))
-    return Batch(rows, targets, random.uniform(keys[2], (N,), minval=0.5, maxval=1.5))
+    return Data(rows, targets, random.uniform(keys[2], (N,), minval=0.5, maxval=1.5))
 
 
 def make_terms(kind="II", concentration=3.0, outputs=1, **options):
     gate = PolarComponents(MutualAngular(K, P, concentration, kind), 2.0, 0.5)
     experts = PolarComponents(MutualAngular(K, P * outputs, concentration, kind), 2.0, 0.5)
-    return Terms(gate, experts, **({"temperature": jnp.array(0.7)} | options))
+    return Terms(Pair(gate, experts), **({"temperature": jnp.array(0.7)} | options))
 
 
 def make_noise(key, expert, guides, *shape):
@@ -134,7 +134,7 @@ def test_gradients_are_those_of_finite_differences(key, kind, expert):
     keys = random.split(key, 4)
     guides, batch = make_guides(keys[0], kind, expert), make_batch(keys[1], expert)
     noise = make_noise(keys[2], expert, guides)
-    terms = make_terms(outputs=expert.n_outputs, strengths=jnp.array([2.0, 3.0]), gamma=0.5)
+    terms = make_terms(outputs=expert.n_outputs, regulariser=Regulariser(Pair(3.0, 2.0), 0.5))
     flat, back = ravel_pytree(guides)
     value = jax.jit(lambda x: objective(expert, keys[3], back(x), noise, batch, terms))
     gradient = jax.jit(jax.grad(value))(flat)
@@ -164,7 +164,7 @@ def test_the_temperature_weighs_the_divergence_and_nothing_else(key):
     value = jax.jit(lambda terms: objective(expert, key, guides, noise, batch, terms))
     at = [value(make_terms(temperature=jnp.array(tau))) for tau in (0.0, 1.0, 2.0)]
     terms = make_terms()
-    kl = sum(divergence(guide, key, terms.gate_prior) for guide in guides)
+    kl = sum(divergence(guide, key, terms.priors.gate) for guide in guides)
     one = jax.jit(lambda z: expected_log_lik(expert, guides, z, batch))
     data = [one(noise), one(-noise)]
     assert np.allclose(at[0], np.mean(data))
@@ -235,7 +235,7 @@ def test_zero_rows_and_zero_vectors_have_finite_gradients(key, kind):
     guides = Guides(*(g._replace(centres=jnp.zeros_like(g.centres)) for g in guides))
     batch = make_batch(key, expert)._replace(rows=jnp.zeros((N, P)).at[0].set(1e3))
     noise = make_noise(key, expert, guides)
-    terms = make_terms(strengths=jnp.ones(2))
+    terms = make_terms(regulariser=Regulariser(Pair(1.0, 1.0), 1.0))
     value, gradient = jax.value_and_grad(lambda g: objective(expert, key, g, noise, batch, terms))(
         guides
     )

@@ -25,8 +25,13 @@ from wideangle.mixture_of_experts.coordinates import (
     to_vectors,
     weights_of,
 )
-from wideangle.mixture_of_experts.experts import LogisticExperts, SoftmaxExperts
-from wideangle.mixture_of_experts.likelihood import Batch, log_lik, predict
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import (
+    LogisticExperts,
+    SoftmaxExperts,
+    log_lik,
+    predict,
+)
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -161,7 +166,7 @@ def problem(name, expert=LogisticExperts(), n_rows=40, seed=0, n=K, p=P):  # noq
     generator = np.random.default_rng(seed)
     rows = generator.normal(size=(n_rows, p))
     targets = generator.integers(0, max(2, expert.n_outputs), n_rows)
-    batch = Batch(*map(jnp.asarray, (rows, targets, generator.uniform(0, 2, n_rows))))
+    batch = Data(*map(jnp.asarray, (rows, targets, generator.uniform(0, 2, n_rows))))
     return Problem(Priors(make(name, n, p), make(name, n, p * expert.n_outputs)), expert, batch)
 
 
@@ -169,7 +174,7 @@ def whiten(task, *points):
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
     # A new function each time: a compiled one would remember the limit of another test.
     return jax.jit(lambda p, x, b: fisher_whitening(p, x, task.expert, b))(
-        task.priors, stacked, task.batch
+        task.priors, stacked, task.data
     )
 
 
@@ -179,7 +184,7 @@ def test_log_joint_is_prior_plus_likelihood(name, key):
     x = draw_point(key, task.priors)
     weights = weights_of(task.priors, x, task.expert)
     parts = log_prior(task.priors.gate, x.gate) + log_prior(task.priors.experts, x.experts)
-    parts += log_lik(task.expert, weights, task.batch)
+    parts += log_lik(task.expert, weights, task.data)
     np.testing.assert_allclose(log_joint(x, task), parts)
     assert weights.experts.shape == (K, 3, P)
 
@@ -212,12 +217,12 @@ def test_gate_information_couples_all_gates_as_the_hessian_says(key, monkeypatch
     task = problem("gaussian")
     x = draw_point(key, task.priors)
     whitening = whiten(task, x)
-    rows, scale = task.batch.rows, 1.7
+    rows, scale = task.data.rows, 1.7
     chances = jax.nn.softmax(rows @ (scale * x.gate).T)
 
     def expected_log_gate(gate):
         log_gate = jax.nn.log_softmax(scale * rows @ gate.T)
-        return jnp.sum(task.batch.weights * jnp.sum(jax.lax.stop_gradient(chances) * log_gate, 1))
+        return jnp.sum(task.data.weights * jnp.sum(jax.lax.stop_gradient(chances) * log_gate, 1))
 
     hessian = jax.hessian(expected_log_gate)(x.gate).reshape(K * P, K * P)
     covariance = np.linalg.inv(np.eye(K * P) - hessian)
@@ -230,15 +235,15 @@ def test_what_targets_say_about_gates_is_minus_the_expected_hessian(key, monkeyp
     task = problem("gaussian", SoftmaxExperts(3), n_rows=1)
     x = draw_point(key, task.priors)
     weights = weights_of(task.priors, x, task.expert)
-    chances = predict(task.expert, weights, task.batch.rows)[0]
+    chances = predict(task.expert, weights, task.data.rows)[0]
     said = expected = 0.0
     for target, chance in enumerate(chances):
-        own = task._replace(batch=task.batch._replace(targets=jnp.array([target])))
+        own = task._replace(batch=task.data._replace(targets=jnp.array([target])))
         said += chance * np.linalg.inv(covariance_of(whiten(own, x).gate))
 
         def density(gate, own=own):
             return log_lik(
-                own.expert, weights_of(own.priors, Point(gate, x.experts), own.expert), own.batch
+                own.expert, weights_of(own.priors, Point(gate, x.experts), own.expert), own.data
             )
 
         expected -= chance * jax.hessian(density)(x.gate).reshape(K * P, K * P)
@@ -276,7 +281,7 @@ def test_one_gaussian_expert_is_whitened_by_the_laplace_covariance(key):
 @pytest.mark.parametrize("case", ["dead", "twins", "constant", "huge", "heavy", "no rows"])
 def test_whitening_stays_finite_in_float32(name, case, key):
     task = problem(name)
-    rows = np.array(task.batch.rows)
+    rows = np.array(task.data.rows)
     x = draw_point(key, task.priors)
     if case == "dead":
         x = from_vectors(task.priors.gate, 1e3 * jnp.eye(K, P)), x.experts
@@ -286,10 +291,10 @@ def test_whitening_stays_finite_in_float32(name, case, key):
         rows[:, 1:] = 1.0
     elif case == "huge":
         rows[:, 1] *= 1e6
-    weights = task.batch.weights * {"heavy": 1e8, "no rows": 0.0}.get(case, 1.0)
+    weights = task.data.weights * {"heavy": 1e8, "no rows": 0.0}.get(case, 1.0)
     priors, x, batch = jax.tree.map(
         lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf,
-        (task.priors, Point(*x), Batch(jnp.asarray(rows), task.batch.targets, weights)),
+        (task.priors, Point(*x), Data(jnp.asarray(rows), task.data.targets, weights)),
     )
     whitening = whiten(Problem(priors, task.expert, batch), x)
     for root in whitening:

@@ -24,9 +24,9 @@ from wideangle import (
     VonMisesFisherPrior,
 )
 from wideangle.infer import ascent
-from wideangle.mixture_of_experts import estimator as mixture_of_experts
-from wideangle.mixture_of_experts import fit as moe_fit
+from wideangle.mixture_of_experts import data as expert_data
 from wideangle.mixture_of_experts.estimator import CollapseWarning
+from wideangle.mixture_of_experts.task import Fitted
 from wideangle.posterior import Draws
 
 pytestmark = [
@@ -245,10 +245,8 @@ def test_a_collapsed_model_says_so_in_plain_words():
     gate = np.zeros_like(weights.gate)
     gate[:, :, 1:, -1] = -50.0
     draws = Draws({"weights": weights._replace(gate=gate)})
-    collapsed = mixture_of_experts.moe_fit.Fitted(draws, model.priors_)
-    rows = mixture_of_experts.moe_fit.Rows(model.scaling_.apply(X), y, np.ones(N))
     with pytest.warns(CollapseWarning, match="only 1.0 of 3 experts"):
-        model._keep(collapsed, rows)
+        model._keep(Fitted(draws, model.priors_), model.scaling_.apply(X))
 
 
 def test_prior_objects_are_taken_for_gate_and_experts_and_their_shape_checked():
@@ -456,10 +454,10 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
     def refuse(data):
         raise AssertionError("rows were made dense")
 
-    monkeypatch.setattr(moe_fit, "SPARSE_SIZE", 0)
-    monkeypatch.setattr(moe_fit, "SPARSE_EXPERTS", 2)
-    monkeypatch.setattr(moe_fit, "SPARSE_SHARE", 0.3)
-    monkeypatch.setattr(moe_fit, "dense_batch", refuse)
+    monkeypatch.setattr(expert_data, "SPARSE_SIZE", 0)
+    monkeypatch.setattr(expert_data, "SPARSE_EXPERTS", 2)
+    monkeypatch.setattr(expert_data, "SPARSE_SHARE", 0.3)
+    monkeypatch.setattr(expert_data, "make_dense", refuse)
     model = make(**short, checkpoint=tmp_path / "run")
     model.fit(sp.csr_array(X), y, sample_weight=weights)
     values = (m.posterior_.values["weights"].gate[:, 0] for m in (model, dense))

@@ -9,15 +9,13 @@ from scipy.special import log_softmax, logsumexp
 
 from statistical import central_difference, relative_error
 from wideangle.mixture_of_experts import likelihood as mixture_of_experts
-from wideangle.mixture_of_experts.experts import (
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import (
     ExpertTerms,
     LogisticExperts,
     SoftmaxExperts,
-    experts_for,
-)
-from wideangle.mixture_of_experts.likelihood import (
-    Batch,
     Weights,
+    experts_for,
     gate_proba,
     log_lik,
     predict,
@@ -36,8 +34,8 @@ def problem(expert, seed=0, size=1.0, dtype=np.float64):
     experts = size * generator.normal(size=(K, expert.n_outputs, P))
     rows = generator.normal(size=(N, P))
     weights = generator.uniform(0.0, 3.0, N)
-    batch = Batch(rows.astype(dtype), generator.integers(0, n_classes, N), weights.astype(dtype))
-    batch = Batch(*(jnp.asarray(leaf) for leaf in batch))
+    batch = Data(rows.astype(dtype), generator.integers(0, n_classes, N), weights.astype(dtype))
+    batch = Data(*(jnp.asarray(leaf) for leaf in batch))
     return Weights(jnp.asarray(gate, dtype), jnp.asarray(experts, dtype)), batch
 
 
@@ -101,7 +99,7 @@ def test_written_gradient_is_that_of_finite_differences(expert):
 @pytest.mark.parametrize("n_rows", [5, 6, 16, 17])
 def test_blocks_of_rows_change_nothing(expert, n_rows, monkeypatch):
     weights, batch = problem(expert)
-    part = Batch(*(leaf[:n_rows] for leaf in batch))
+    part = Data(*(leaf[:n_rows] for leaf in batch))
     whole = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
     monkeypatch.setattr(mixture_of_experts, "rows_for", lambda _: 5)
     blocks = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
@@ -130,7 +128,7 @@ def test_whole_weights_count_rows_as_often_and_zero_not_at_all(expert):
     counts = np.arange(N) % 3
     weighted = batch._replace(weights=jnp.asarray(counts, float))
     chosen = np.repeat(np.arange(N), counts)
-    repeated = Batch(batch.rows[chosen], batch.targets[chosen], jnp.ones(len(chosen)))
+    repeated = Data(batch.rows[chosen], batch.targets[chosen], jnp.ones(len(chosen)))
     left, right = (
         jax.value_and_grad(lambda w, b=b: log_lik(expert, w, b))(weights)
         for b in (weighted, repeated)

@@ -7,18 +7,10 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from wideangle.mixture_of_experts.coordinates import Point, Priors, Problem, to_vectors, weights_of
-from wideangle.mixture_of_experts.experts import LogisticExperts, SoftmaxExperts
-from wideangle.mixture_of_experts.fit import Rows
-from wideangle.mixture_of_experts.likelihood import Batch
-from wideangle.mixture_of_experts.modes import (
-    BATCH_ROWS,
-    Regulariser,
-    climb,
-    fill,
-    log_mode,
-    omega,
-    round_up,
-)
+from wideangle.mixture_of_experts.data import Data, fill, round_up
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts
+from wideangle.mixture_of_experts.modes import BATCH_ROWS, climb, log_mode
+from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere.diversity import angular_spread
@@ -35,7 +27,7 @@ def make_rows(n=60, n_classes=2, seed=0):
     targets = (generator.uniform(size=n) < chances).astype(np.int32)
     if n_classes == 3:
         targets[rows[:, 1] > 0.5] = 2
-    return Rows(rows, targets, generator.integers(1, 4, n).astype(float))
+    return Data(rows, targets, generator.integers(1, 4, n).astype(float))
 
 
 def gaussian(n_experts, size=P, scale=1.0):
@@ -43,7 +35,8 @@ def gaussian(n_experts, size=P, scale=1.0):
 
 
 def go(key, data, priors, expert, **options):
-    return climb(key, priors, expert, data, progress=False, **({"n_starts": 2} | options))
+    problem = Problem(priors, expert, data)
+    return climb(key, problem, progress=False, **({"n_starts": 2} | options))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -67,7 +60,7 @@ def test_modes_come_best_first_and_have_no_gradient(key):
     priors = Priors(gaussian(3), gaussian(3))
     modes = go(key, data, priors, expert, n_starts=4)
     assert np.all(np.diff(modes.values) <= 0)
-    task = Problem(priors, expert, fill(Batch(*data)))
+    task = Problem(priors, expert, fill(data))
     value = jax.jit(jax.value_and_grad(lambda x: log_mode(x, task)))
     best = jax.tree.map(lambda leaf: leaf[0], modes.points)
     found, gradient = value(best)
@@ -87,7 +80,7 @@ def test_sparse_rows_climb_to_the_same_bits(key):
 def test_the_mode_of_a_polar_prior_alone_is_that_of_direction_and_length(key):
     """No data: lengths (in the measure of log-length) at shape / rate, directions opposed."""
     prior = PolarComponents(MutualAngular(2, P, 4.0), 3.0, 1.5)
-    nothing = Batch(jnp.zeros((1, P)), jnp.zeros(1, int), jnp.zeros(1))
+    nothing = Data(jnp.zeros((1, P)), jnp.zeros(1, int), jnp.zeros(1))
     task = Problem(Priors(prior, prior), LogisticExperts(), nothing)
     start = np.asarray(jax.random.normal(key, (2, 2, P + 1)))
     value = jax.jit(jax.value_and_grad(lambda x: -log_mode(Point(*x.reshape(2, 2, P + 1)), task)))
@@ -100,12 +93,20 @@ def test_the_mode_of_a_polar_prior_alone_is_that_of_direction_and_length(key):
 
 
 def test_omega_is_the_spread_of_gate_and_experts_with_their_weights(key):
-    priors = Priors(gaussian(3), gaussian(3, scale=2.0))
     x = Point(*jax.random.normal(key, (2, 3, P)))
-    strengths = Regulariser(*map(jnp.asarray, (2.0, 3.0, 0.7)))
     expected = 3.0 * angular_spread(x.gate, 0.7) + 2.0 * angular_spread(x.experts, 0.7)
-    np.testing.assert_allclose(omega(priors, x, strengths), expected, rtol=1e-6)
-    assert omega(priors, x, None) == 0
+    found = Regulariser(Pair(gate=3.0, experts=2.0), 0.7).value(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_regulariser_is_added_to_what_is_maximised(key):
+    priors, expert = Priors(gaussian(3), gaussian(3)), LogisticExperts()
+    options = {"n_passes": 300, "n_starts": 1}
+    plain = go(key, make_rows(), priors, expert, **options)
+    heavy = Regulariser(Pair(jnp.float32(300.0), jnp.float32(300.0)), jnp.float32(1.0))
+    spread = go(key, make_rows(), priors, expert, regulariser=heavy, **options)
+    for before, after in zip(plain.points, spread.points, strict=True):
+        assert angular_spread(after[0]) > angular_spread(before[0])
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 1000, 30_000])
@@ -117,7 +118,7 @@ def test_few_sizes_hold_every_number_of_rows(n):
 
 def test_filling_adds_rows_that_do_not_count():
     data = make_rows(10)
-    filled = fill(Batch(*data))
+    filled = fill(data)
     assert filled.rows.shape == (64, P)
     np.testing.assert_array_equal(filled.rows[:10], data.rows)
     assert filled.weights.sum() == data.weights.sum()

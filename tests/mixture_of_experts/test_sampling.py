@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from infer.invariance import FAIL, PASS
 from mutants import mutant
@@ -20,8 +21,14 @@ from wideangle.mixture_of_experts.coordinates import (
     fisher_whitening,
     weights_of,
 )
-from wideangle.mixture_of_experts.experts import LogisticExperts, SoftmaxExperts
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, predict
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import (
+    LogisticExperts,
+    Pair,
+    SoftmaxExperts,
+    Weights,
+    predict,
+)
 from wideangle.mixture_of_experts.sampling import (
     SAMPLERS,
     Whitened,
@@ -29,10 +36,11 @@ from wideangle.mixture_of_experts.sampling import (
     learn_priors,
     subsample,
 )
-from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.task import NEITHER, Task
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.settings import Sampling
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -87,7 +95,7 @@ def changes(
     priors = Priors(make(name), make(name, P * expert.n_outputs))
     method = samplers[sampler]
     elsewhere = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
-    some = Batch(rows(), jnp.arange(N) % 2, jnp.ones(N))
+    some = Data(rows(), jnp.arange(N) % 2, jnp.ones(N))
     typical = jax.tree.map(lambda leaf: leaf[None], elsewhere)
     whitening = fisher_whitening(priors, typical, expert, some)
     steps = {name: jnp.asarray(STEPS[sampler]) for name in method.steps}
@@ -99,7 +107,7 @@ def changes(
         weights = weights_of(priors, x, expert)
         chances = predict(expert, weights, rows())
         targets = jax.random.categorical(keys[3], jnp.log(chances))
-        task = Problem(priors, expert, Batch(rows(), targets, jnp.ones(N)))
+        task = Problem(priors, expert, Data(rows(), targets, jnp.ones(N)))
         if sampler == "hmc":
             state = Whitened(whitening.solve(x), whitening)
         else:
@@ -110,7 +118,7 @@ def changes(
         )
         end = method.collect(state, task)["weights"]
         acceptance = jnp.stack([jnp.mean(info.acceptance) for info in infos.values()])
-        before, after = (statistics(w, task.batch, expert) for w in (weights, end))
+        before, after = (statistics(w, task.data, expert) for w in (weights, end))
         return after - before, acceptance
 
     change, acceptance = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(5), n))
@@ -184,16 +192,21 @@ def real_problem(name="I", n_rows=64, dtype=np.float32):
     X = generator.normal(size=(n_rows, P)).astype(dtype)
     y = (generator.uniform(size=n_rows) < 1 / (1 + np.exp(-2 * X[:, 0]))).astype(np.int32)
     priors = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), Priors(make(name), make(name)))
-    batch = Batch(jnp.asarray(X), jnp.asarray(y), jnp.ones(n_rows, dtype))
+    batch = Data(jnp.asarray(X), jnp.asarray(y), jnp.ones(n_rows, dtype))
     return Problem(priors, LogisticExperts(), batch)
 
 
-SHORT = {"n_warmup": 8, "n_draws": 6, "n_chains": 2, "progress": False}
+SHORT = {"n_warmup": 8, "n_draws": 6, "n_chains": 2}
+
+
+def run_chains(key, problem, learn=NEITHER, start=None, **settings):
+    task = Task(problem.priors, learn, problem.expert, Sampling(**settings), progress=False)
+    return fit_mcmc(key, task, problem.data, start=start)
 
 
 def test_a_fit_follows_from_its_key_and_stays_in_float32(key):
     task = real_problem()
-    first, second = (fit_mcmc(key, task, learn=(True, True), **SHORT) for _ in range(2))
+    first, second = (run_chains(key, task, learn=Pair(True, True), **SHORT) for _ in range(2))
     for left, right in zip(
         jax.tree.leaves(first.draws.values), jax.tree.leaves(second.draws.values), strict=True
     ):
@@ -209,10 +222,10 @@ def test_a_fit_follows_from_its_key_and_stays_in_float32(key):
 def test_learned_priors_keep_the_others_and_move_the_polar_ones(key):
     task = real_problem("gaussian")
     weights = Weights(jnp.ones((4, 5, K, P)), jnp.ones((4, 5, K, 1, P)))
-    assert learn_priors(task.priors, weights, (False, False)) == task.priors
+    assert learn_priors(task.priors, weights, Pair(False, False)) == task.priors
     polar = Priors(make("I"), make("I"))
     draws = jax.vmap(polar.gate.sample)(jax.random.split(key, 20)).reshape(4, 5, K, P)
-    learned = learn_priors(polar, Weights(2.0 * draws, draws[..., None, :]), (True, False))
+    learned = learn_priors(polar, Weights(2.0 * draws, draws[..., None, :]), Pair(True, False))
     mean = np.linalg.norm(2.0 * draws, axis=-1).mean()
     np.testing.assert_allclose(
         learned.gate.magnitude_shape / learned.gate.magnitude_rate, mean, rtol=1e-5
@@ -224,8 +237,8 @@ def test_a_part_of_the_rows_keeps_the_total_weight(key):
     task = real_problem()
     assert subsample(key, task, 64) is task
     part = subsample(key, task, 10)
-    assert part.batch.rows.shape == (10, P)
-    np.testing.assert_allclose(part.batch.weights.sum(), 64.0, rtol=1e-6)
+    assert part.data.rows.shape == (10, P)
+    np.testing.assert_allclose(part.data.weights.sum(), 64.0, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -241,12 +254,12 @@ def test_one_gaussian_expert_is_bayesian_logistic_regression(key):
 
     def model():
         w = numpyro.sample("w", Normal(0.0, 1.5).expand([P]).to_event(1))
-        numpyro.sample("y", Bernoulli(logits=task.batch.rows @ w), obs=task.batch.targets)
+        numpyro.sample("y", Bernoulli(logits=task.data.rows @ w), obs=task.data.targets)
 
     nuts = MCMC(NUTS(model), num_warmup=500, num_samples=20_000, progress_bar=False)
     nuts.run(jax.random.key(1))
     truth = np.asarray(nuts.get_samples()["w"])
-    fit = fit_mcmc(key, task, n_warmup=300, n_draws=2000, n_chains=4, progress=False)
+    fit = run_chains(key, task, n_warmup=300, n_draws=2000)
     draws = fit.draws.values["weights"].experts[:, :, 0, 0]
     assert z_score_of_chains(draws, truth.mean(0)) < 5.0  # NUTS has an error of its own
     assert z_score_of_chains(draws**2, (truth**2).mean(0)) < 5.0
@@ -259,8 +272,8 @@ def sparse_problem(n=300, p=8):
     targets = (rows[:, 0] + rows[:, 1] > 0).astype(np.int32)
     weights = generator.uniform(0.5, 2.0, n)
     prior = PolarComponents(MutualAngular(K, p, 2.0), 3.0, 1.0)
-    dense = Batch(jnp.asarray(rows), jnp.asarray(targets), jnp.asarray(weights))
-    batches = dense, SparseBatch(rows, targets, weights)
+    dense = Data(jnp.asarray(rows), jnp.asarray(targets), jnp.asarray(weights))
+    batches = dense, Data(sp.csr_array(rows), targets, weights)
     return [Problem(Priors(prior, prior), LOGISTIC, batch) for batch in batches]
 
 
@@ -269,8 +282,8 @@ def sparse_problem(n=300, p=8):
 def test_chains_on_sparse_rows_are_those_on_dense_rows(sampler, key, monkeypatch):
     monkeypatch.setattr(moe_mcmc, "FISHER_ROWS", 100)  # so that a part has to be taken
     start = jax.vmap(lambda k: draw_point(k, sparse_problem()[0].priors))(jax.random.split(key, 2))
-    options = {"n_warmup": 4, "n_draws": 4, "n_chains": 2, "progress": False, "start": start}
-    one, other = (fit_mcmc(key, task, sampler=sampler, **options) for task in sparse_problem())
+    options = {"n_warmup": 4, "n_draws": 4, "n_chains": 2, "start": start}
+    one, other = (run_chains(key, task, kernel=sampler, **options) for task in sparse_problem())
     assert np.ptp(one.draws.values["log_lik"]) > 0
     for left, right in zip(
         jax.tree.leaves(one.draws.values), jax.tree.leaves(other.draws.values), strict=True
@@ -283,6 +296,6 @@ def test_a_part_of_sparse_rows_is_the_part_of_dense_rows(key):
     for n_rows in (50, 1000):
         jax.tree.map(
             np.testing.assert_allclose,
-            subsample(key, dense, n_rows).batch,
-            subsample(key, sparse, n_rows).batch,
+            subsample(key, dense, n_rows).data,
+            subsample(key, sparse, n_rows).data,
         )

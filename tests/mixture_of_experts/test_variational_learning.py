@@ -1,20 +1,26 @@
 """EM around the stochastic variational fit: the priors' own parameters, learned from q."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.mixture_of_experts.climb import M_DRAWS, Job, m_step
-from wideangle.mixture_of_experts.collapsed import Guides
-from wideangle.mixture_of_experts.experts import LogisticExperts
+from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, VmfGuide
-from wideangle.mixture_of_experts.variational import Data, fit_vi
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair
+from wideangle.mixture_of_experts.task import Task
+from wideangle.mixture_of_experts.variational import (
+    M_DRAWS,
+    fit_starts,
+    learned,
+    m_step,
+    m_steps,
+)
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.settings import Variational
+from wideangle.storage import Checkpoint
 
 P, STARTS = 6, 2
 
@@ -101,17 +107,15 @@ def test_a_shape_without_a_maximum_is_capped(key):
     assert float(found.magnitude_shape) == pytest.approx(1e3)
 
 
-def test_gaussian_priors_are_left_alone(key):
-    prior = GaussianComponents(3, P, 0.7)
-    assert m_step(key, guide("diagonal", jnp.ones((1, 3, P))), prior) is prior
-    job = Job(prior, prior, LogisticExperts(), "diagonal", 5, 64, 0.02, (0.0, 0.0), 1.0,
-              np.float32)  # fmt: skip
-    assert job.m_steps(100) == []
-    both = dataclasses.replace(job, expert_prior=polar(3), learn=(False, True))
-    assert both.m_steps(100) == [30, 50, 70]
-    guides = Guides(*[guide("diagonal", jnp.ones((1, 3, P)))] * 2)
-    assert both.learned(key, guides).gate_prior is prior
-    assert both.m_steps(2) == [1]  # never before the first step, never after the last
+def test_only_priors_to_learn_are_learned(key):
+    priors = Pair(GaussianComponents(3, P, 0.7), polar(3))
+    assert m_steps(100, Pair(False, False)) == []
+    assert m_steps(100, Pair(False, True)) == [30, 50, 70]
+    assert m_steps(2, Pair(False, True)) == [1]  # never before the first step, nor after the last
+    guides = Pair(*[guide("diagonal", jnp.ones((1, 3, P)))] * 2)
+    found = learned(key, guides, priors, Pair(False, True))
+    assert found.gate is priors.gate
+    assert found.experts.magnitude_shape != priors.experts.magnitude_shape
 
 
 def strong_data(truth, length, n=4000):
@@ -119,10 +123,12 @@ def strong_data(truth, length, n=4000):
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(n, P))
     chance = 1 / (1 + np.exp(-length * rows @ truth))
-    return Data(rows, (generator.random(n) < chance).astype(int))
+    return Data(rows, (generator.random(n) < chance).astype(int), np.ones(n))
 
 
-OPTIONS = {"temperature": 1.0, "n_starts": 2, "n_passes": 60, "progress": False}
+def task_of(priors, learn, guide="diagonal", n_passes=60):
+    inference = Variational(guide=guide, temperature=1.0, n_starts=2, n_passes=n_passes)
+    return Task(priors, learn, LogisticExperts(), inference, progress=False)
 
 
 @pytest.mark.parametrize("q", ["diagonal", pytest.param("vmf", marks=pytest.mark.slow)])
@@ -130,9 +136,11 @@ def test_a_fit_learns_mean_direction_and_length(key, q):
     truth, length = np.eye(P)[1], 4.0
     prior = polar(1, jnp.eye(P)[0], shape=1.0, rate=4.0, kappa=20.0)
     gate = GaussianComponents(1, P, 1.0)
-    data, expert = strong_data(truth, length), LogisticExperts()
-    learned = fit_vi(key, data, gate, prior, expert, q=q, learn=(False, True), **OPTIONS)
-    given = fit_vi(key, data, gate, prior, expert, q=q, **OPTIONS)
+    data = strong_data(truth, length)
+    learned, given = (
+        fit_starts(key, task_of(Pair(gate, prior), Pair(False, learn), q), data)
+        for learn in (True, False)
+    )
     new = learned[0].priors[1]
     assert float(new.directions.first @ truth) > 0.99
     assert float(new.magnitude_shape / new.magnitude_rate) == pytest.approx(length, rel=0.1)
@@ -143,20 +151,16 @@ def test_a_fit_learns_mean_direction_and_length(key, q):
     assert learned[0].elbo > given[0].elbo + 5
 
 
-def test_an_interrupted_fit_takes_its_learned_priors_along(key):
+def test_an_interrupted_fit_takes_its_learned_priors_along(key, tmp_path):
     data = strong_data(np.eye(P)[1], 2.0, n=50)
     prior = polar(2, kind="II", kappa=0.5)
-    options = OPTIONS | {"learn": (True, True), "n_passes": 800, "q": "diagonal"}
-    whole = fit_vi(key, data, prior, prior, LogisticExperts(), **options)
+    task = task_of(Pair(prior, prior), Pair(True, True), n_passes=800)
+    whole = fit_starts(key, task, data)
     for stop_after in (300, 400):  # between M steps (240, 400, 560), and just before one
-
-        def stop(state, trace, at=stop_after):
-            if int(state.step[0]) >= at:
-                raise KeyboardInterrupt
-
+        folder = tmp_path / str(stop_after)
         with pytest.warns(RuntimeWarning, match="interrupted"):
-            part = fit_vi(key, data, prior, prior, LogisticExperts(), callback=stop, **options)
-        again = fit_vi(key, data, prior, prior, LogisticExperts(), resume=part, **options)
+            fit_starts(key, task, data, checkpoint=StopAt(folder, stop_after))
+        again = fit_starts(key, task, data, checkpoint=StopAt(folder, 10**6))
         for left, right in zip(whole, again, strict=True):
             same = zip(
                 jax.tree.leaves((left.guides, left.priors)),
@@ -165,3 +169,16 @@ def test_an_interrupted_fit_takes_its_learned_priors_along(key):
             )
             assert all(np.array_equal(a, b) for a, b in same)
             assert np.array_equal(left.trace, right.trace)
+
+
+class StopAt(Checkpoint):
+    """Saves at every call, and is stopped by Ctrl-C from some step on."""
+
+    def __init__(self, path, step):
+        super().__init__(path, fingerprint="one and the same", every_seconds=0.0)
+        self.step = step
+
+    def __call__(self, state, draws):
+        super().__call__(state, draws)
+        if int(state[0].step[0]) >= self.step:
+            raise KeyboardInterrupt

@@ -28,7 +28,8 @@ def test_moments_of_the_factors():
     assert z_score(draws.magnitudes, FACTORS.expected_magnitudes) < FOUR
     assert z_score(jnp.log(draws.magnitudes), FACTORS.expected_log_magnitudes) < FOUR
     assert z_score(draws.magnitudes**2, FACTORS.expected_square_magnitudes) < FOUR
-    assert z_score(draws.vectors, FACTORS.expected_vectors) < FOUR
+    expected = FACTORS.expected_magnitudes[..., None] * FACTORS.expected_directions
+    assert z_score(draws.vectors, expected) < FOUR
     lengths = np.linalg.norm(FACTORS.expected_directions, axis=-1)
     np.testing.assert_allclose(FACTORS.resultants, lengths)
 

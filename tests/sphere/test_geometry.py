@@ -10,7 +10,6 @@ from wideangle.sphere.diversity import angular_spread, diversity, effective_dire
 from wideangle.sphere.geometry import (
     angle_between,
     geodesic,
-    logarithm,
     normalise,
     pairwise_angles,
     safe_norm,
@@ -63,12 +62,6 @@ def test_standing_still_is_a_geodesic_with_a_gradient():
     assert not np.any(velocity)
     slope = jax.jacobian(lambda v: geodesic(jnp.asarray(point), v)[0])(jnp.zeros(4))
     assert np.all(np.isfinite(slope))
-
-
-def test_logarithm_undoes_the_geodesic():
-    point, target = unit_rows(0, 20, 5), unit_rows(1, 20, 5)
-    np.testing.assert_allclose(geodesic(point, logarithm(point, target))[0], target, atol=1e-13)
-    assert not np.any(logarithm(point, point) > 1e-7)
 
 
 @pytest.mark.parametrize("value", [np.zeros(3), np.array([3.0, 0, 4.0])])

@@ -7,7 +7,7 @@ from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Info, Kernel, Update, exactly, sweep, within
 from wideangle.infer.metropolis import each_row, metropolis
 from wideangle.infer.program import Recipe, RunState
-from wideangle.infer.proposals import jointly, positive_walk, reflected_walk, vmf_walk
+from wideangle.infer.proposals import jointly, positive_walk, vmf_walk
 from wideangle.infer.run import Run, run
 from wideangle.infer.slice import on_log_scale, slice_sampler
 
@@ -25,7 +25,6 @@ __all__ = [
     "metropolis",
     "on_log_scale",
     "positive_walk",
-    "reflected_walk",
     "run",
     "slice_sampler",
     "sweep",

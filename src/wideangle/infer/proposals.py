@@ -61,17 +61,6 @@ def positive_walk(scale: Scalar | float) -> Proposal:
     return propose
 
 
-def reflected_walk(scale: Scalar | float) -> Proposal:
-    r"""Normal walk reflected at zero, :math:`g' = |g + \sigma\epsilon|`; ``scale`` is sigma."""
-
-    def propose(key: Key, position: Array) -> tuple[Array, Scalar]:
-        noise = jax.random.normal(key, position.shape, position.dtype)
-        moved = jnp.abs(position + jnp.asarray(scale, position.dtype) * noise)
-        return jnp.where(position > 0, moved, position), jnp.zeros((), position.dtype)
-
-    return propose
-
-
 def jointly(**proposals: Proposal) -> Proposal:
     """Propose entries of a dict, by the ``proposals`` of their names, to be accepted together."""
 

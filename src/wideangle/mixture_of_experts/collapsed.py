@@ -14,67 +14,80 @@ bounds the gate by Bouchard's inequality, which costs hundreds of nats.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+import numpy as np
+from jax import lax, random
 
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
-from wideangle.mixture_of_experts.guides import Guide
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, summed_out
-from wideangle.priors.components import ComponentPrior
-from wideangle.sphere.diversity import angular_spread
+from wideangle.mixture_of_experts.coordinates import Priors
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.guides import Guides
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, summed_out
+from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.types import Array, Key, Scalar
-
-
-class Guides(NamedTuple):
-    """q of the gate (K, p) and of the experts, flattened to (K, O p)."""
-
-    gate: Guide
-    experts: Guide
 
 
 class Terms(NamedTuple):
     """What is maximised beside the data."""
 
-    gate_prior: ComponentPrior
-    expert_prior: ComponentPrior
+    priors: Priors
     temperature: Array
     r"""Weight :math:`\tau` of the divergence; below 1 the objective is not a bound any more."""
-    strengths: Array | None = None
-    r""":math:`\lambda_1` (experts), :math:`\lambda_2` (gate) of the angular regulariser."""
-    gamma: Array | float = 1.0
+    regulariser: Regulariser | None = None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective of several starts at once, on noise from a table."""
+
+    expert: ExpertLikelihood
+
+    def __call__(self, key: Key, guides: Guides, batch: Any, constants: Any) -> Array:
+        """Values of all starts; ``constants`` are the table and the terms."""
+        table, terms = constants
+        key_place, key_prior = random.split(key)
+        n_starts, n_components, _ = guides.gate.centres.shape
+        shape = n_starts, n_noise(self.expert, guides), n_components, batch[0].shape[0]
+        size = int(np.prod(shape))
+        place = random.randint(key_place, (), 0, table.shape[0] - size + 1)
+        noise = lax.dynamic_slice(table, (place,), (size,)).reshape(shape)
+        axes = Terms(None, 0, None)  # pyright: ignore[reportArgumentType]
+        each = jax.vmap(partial(objective, self.expert), in_axes=(0, 0, 0, None, axes))
+        return each(random.split(key_prior, n_starts), guides, noise, Data(*batch), terms)
 
 
 def objective(
-    expert: ExpertLikelihood, key: Key, guides: Guides, noise: Array, batch: Batch, terms: Terms
+    expert: ExpertLikelihood, key: Key, guides: Guides, noise: Array, data: Data, terms: Terms
 ) -> Scalar:
     r"""Estimate, in nats, of the tempered bound plus :math:`\lambda_1\Omega_B + \lambda_2\Omega_H`.
 
     ``noise`` (n_noise, K, N) is used twice, with both signs, which removes every odd term of the
-    error. Weights of the batch are already multiplied by (all rows) / (rows of the batch).
+    error. Weights of the data are already multiplied by (all rows) / (rows of the data).
 
     Paper: Eq. (regularised bound) in Section 3.4 for the terms in Omega (BMEM-PR).
     """
     # vmap and not two calls: what does not depend on the noise is traced and compiled once.
-    both = jax.vmap(lambda z: expected_log_lik(expert, guides, z, batch))(
-        jnp.stack([noise, -noise])
-    )
-    return jnp.mean(both) + regulariser(key, guides, terms)
+    both = jax.vmap(lambda z: expected_log_lik(expert, guides, z, data))(jnp.stack([noise, -noise]))
+    return jnp.mean(both) + beside_the_data(key, guides, terms)
 
 
-def regulariser(key: Key, guides: Guides, terms: Terms) -> Scalar:
+def beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:
     """The part of :func:`objective` that does not see the data."""
+    value = terms.temperature * negative_kl(key, guides, terms.priors)
+    if terms.regulariser is None:
+        return value
+    return value + terms.regulariser.value(Pair(guides.gate.centres, guides.experts.centres))
+
+
+def negative_kl(key: Key, guides: Guides, priors: Priors) -> Scalar:
+    """Minus the divergence from the priors."""
     key_gate, key_experts = random.split(key)
-    kl = guides.gate.negative_kl(key_gate, terms.gate_prior)
-    kl += guides.experts.negative_kl(key_experts, terms.expert_prior)
-    if terms.strengths is None:
-        return terms.temperature * kl
-    spread = terms.strengths[0] * angular_spread(guides.experts.centres, terms.gamma)
-    spread += terms.strengths[1] * angular_spread(guides.gate.centres, terms.gamma)
-    return terms.temperature * kl + spread
+    gate = guides.gate.negative_kl(key_gate, priors.gate)
+    return gate + guides.experts.negative_kl(key_experts, priors.experts)
 
 
 def n_noise(expert: ExpertLikelihood, guides: Guides) -> int:
@@ -82,24 +95,22 @@ def n_noise(expert: ExpertLikelihood, guides: Guides) -> int:
     return guides.gate.n_noise(1) + guides.experts.n_noise(expert.n_outputs)
 
 
-def expected_log_lik(
-    expert: ExpertLikelihood, guides: Guides, noise: Array, batch: Batch
-) -> Scalar:
-    """Log-likelihood of a batch at one draw of its projections."""
+def expected_log_lik(expert: ExpertLikelihood, guides: Guides, noise: Array, data: Data) -> Scalar:
+    """Log-likelihood of a data at one draw of its projections."""
     split = guides.gate.n_noise(1)
-    gate = guides.gate.scores(batch.rows, noise[:split])[:, 0]
-    scores = guides.experts.scores(batch.rows, noise[split:])
-    return _summed_out(expert, gate, scores, batch)
+    gate = guides.gate.scores(data.rows, noise[:split])[:, 0]
+    scores = guides.experts.scores(data.rows, noise[split:])
+    return _summed_out(expert, gate, scores, data)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _summed_out(expert: ExpertLikelihood, gate: Array, scores: Array, batch: Batch) -> Scalar:
-    return _summed_out_forward(expert, gate, scores, batch)[0]
+def _summed_out(expert: ExpertLikelihood, gate: Array, scores: Array, data: Data) -> Scalar:
+    return _summed_out_forward(expert, gate, scores, data)[0]
 
 
-def _summed_out_forward(expert: ExpertLikelihood, gate: Array, scores: Array, batch: Batch):
+def _summed_out_forward(expert: ExpertLikelihood, gate: Array, scores: Array, data: Data):
     # Responsibilities are the gradient: autodiff would pass through two log-sum-exps again.
-    value, *slopes = summed_out(expert, gate, scores, batch)
+    value, *slopes = summed_out(expert, gate, scores, data)
     return value, tuple(slopes)
 
 
@@ -112,4 +123,4 @@ _summed_out.defvjp(_summed_out_forward, _summed_out_backward)
 
 def as_weights(gate: Array, experts: Array, n_outputs: int) -> Weights:
     """Weights from flattened vectors, (..., K, p) and (..., K, O p)."""
-    return Weights(gate, experts.reshape(*experts.shape[:-1], n_outputs, gate.shape[-1]))
+    return Pair(gate, experts.reshape(*experts.shape[:-1], n_outputs, gate.shape[-1]))

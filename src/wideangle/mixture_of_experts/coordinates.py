@@ -12,17 +12,24 @@ Two changes of variable, one after the other:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import digamma, polygamma
 
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik, score, summed_out
-from wideangle.mixture_of_experts.row_blocks import GRAM_ROWS, over_blocks
-from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import (
+    GRAM_ROWS,
+    ExpertLikelihood,
+    Pair,
+    Weights,
+    log_lik,
+    over_blocks,
+    score,
+    summed_out,
+)
 from wideangle.priors.components import ComponentPrior, PolarComponents
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -33,18 +40,11 @@ SEEN = 0.1
 """Share of the information that seeing the choice of expert would give; see fisher_whitening."""
 
 
-class Priors(NamedTuple):
-    """Priors of the gate vectors, (K, p), and of the flattened experts, (K, O p)."""
+Priors: TypeAlias = Pair[ComponentPrior]
+"""Priors of the gate vectors, (K, p), and of the flattened experts, (K, O p)."""
 
-    gate: ComponentPrior
-    experts: ComponentPrior
-
-
-class Point(NamedTuple):
-    """One array for the gate and one for the experts, in whichever coordinates."""
-
-    gate: Array
-    experts: Array
+Point: TypeAlias = Pair[Array]
+"""Coordinates of the gate, (K, size), and of the experts."""
 
 
 def n_coordinates(prior: ComponentPrior) -> int:
@@ -103,13 +103,18 @@ def weights_of(priors: Priors, x: Point, expert: ExpertLikelihood) -> Weights:
     """The model's weight vectors at free coordinates."""
     experts = to_vectors(priors.experts, x.experts)
     shape = (*experts.shape[:-1], expert.n_outputs, -1)
-    return Weights(to_vectors(priors.gate, x.gate), experts.reshape(shape))
+    return Pair(to_vectors(priors.gate, x.gate), experts.reshape(shape))
+
+
+def flat_experts(experts: Array) -> Array:
+    """Weights of experts as the priors see them: (..., K, O, p) as (..., K, O p)."""
+    return experts.reshape(*experts.shape[:-2], -1)
 
 
 def draw_point(key: Key, priors: Priors) -> Point:
     """Free coordinates of a draw from the priors."""
     keys = jax.random.split(key)
-    return Point(*(from_vectors(p, p.sample(k)) for p, k in zip(priors, keys, strict=True)))
+    return Pair(*(from_vectors(p, p.sample(k)) for p, k in zip(priors, keys, strict=True)))
 
 
 class Problem(NamedTuple):
@@ -117,7 +122,7 @@ class Problem(NamedTuple):
 
     priors: Priors
     expert: ExpertLikelihood
-    batch: Batch | SparseBatch
+    data: Data
 
 
 def log_joint(x: Point, problem: Problem) -> Scalar:
@@ -125,7 +130,7 @@ def log_joint(x: Point, problem: Problem) -> Scalar:
     priors = problem.priors
     prior = log_prior(priors.gate, x.gate) + log_prior(priors.experts, x.experts)
     weights = weights_of(priors, x, problem.expert)
-    return prior + log_lik(problem.expert, weights, problem.batch)
+    return prior + log_lik(problem.expert, weights, problem.data)
 
 
 class Whitening(NamedTuple):
@@ -139,15 +144,15 @@ class Whitening(NamedTuple):
 
     def apply(self, u: Point) -> Point:
         """X = L u."""
-        return Point(_multiply(self.gate, u.gate), _multiply(self.experts, u.experts))
+        return Pair(_multiply(self.gate, u.gate), _multiply(self.experts, u.experts))
 
     def solve(self, x: Point) -> Point:
         """U = L^-1 x."""
-        return Point(_solve(self.gate, x.gate), _solve(self.experts, x.experts))
+        return Pair(_solve(self.gate, x.gate), _solve(self.experts, x.experts))
 
 
 def fisher_whitening(
-    priors: Priors, points: Point, expert: ExpertLikelihood, batch: Batch
+    priors: Priors, points: Point, expert: ExpertLikelihood, data: Data
 ) -> Whitening:
     r"""Whitening from the Fisher information, averaged over points (leading axis).
 
@@ -164,12 +169,12 @@ def fisher_whitening(
     """
 
     def add(total: Any, x: Point) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, _information(priors, x, expert, batch)), None
+        return jax.tree.map(jnp.add, total, _information(priors, x, expert, data)), None
 
     n_points = points.gate.shape[0]
     first = jax.tree.map(lambda leaf: leaf[0], points)
     rest = jax.tree.map(lambda leaf: leaf[1:], points)
-    total, _ = lax.scan(add, _information(priors, first, expert, batch), rest)
+    total, _ = lax.scan(add, _information(priors, first, expert, data), rest)
     gate, experts = jax.tree.map(lambda leaf: leaf / n_points, total)
     gate_root = _root(gate + jnp.eye(gate.shape[-1], dtype=gate.dtype))
     # One after the other: batched factorisations of LAPACK that run at once wait for each other's
@@ -179,14 +184,14 @@ def fisher_whitening(
 
 
 def _information(
-    priors: Priors, x: Point, expert: ExpertLikelihood, batch: Batch
+    priors: Priors, x: Point, expert: ExpertLikelihood, data: Data
 ) -> tuple[Array, Array]:
     """Fisher information of the free coordinates at one point: gates (joint or each), experts."""
     weights = weights_of(priors, x, expert)
-    jacobians = Point(_jacobian(priors.gate, x.gate), _jacobian(priors.experts, x.experts))
+    jacobians = Pair(_jacobian(priors.gate, x.gate), _jacobian(priors.experts, x.experts))
     joint = x.gate.size <= JOINT_LIMIT
 
-    def sums(block: Batch) -> tuple[Array, Array, Array]:
+    def sums(block: Data) -> tuple[Array, Array, Array]:
         gate_scores, scores = score(weights, block.rows)
         gate = jax.nn.softmax(gate_scores, axis=0)
         ones = jnp.ones_like(block.weights)
@@ -206,7 +211,7 @@ def _information(
             _dot("np,kodn,nq->kopdq", block.rows, information, block.rows),
         )
 
-    gate, coupled, experts = over_blocks(sums, batch, GRAM_ROWS)
+    gate, coupled, experts = over_blocks(sums, data, GRAM_ROWS)
     gate = _dot("kpa,kpq,kqb->kab", jacobians.gate, gate, jacobians.gate)
     if joint:
         gate = jax.scipy.linalg.block_diag(*gate) + coupled
@@ -214,11 +219,11 @@ def _information(
     return gate, _dot("kpa,kpq,kqb->kab", jacobians.experts, experts, jacobians.experts)
 
 
-def _gram(jacobian: Array, factors: Array, batch: Batch) -> Array:
+def _gram(jacobian: Array, factors: Array, data: Data) -> Array:
     """Sum over rows of the outer square of all factors_k J_k^T x, one long vector."""
-    seen = _dot("kpa,np->nka", jacobian, batch.rows)
-    seen = seen * (factors * jnp.sqrt(batch.weights)).T[..., None]
-    flat = seen.reshape(len(batch.rows), -1)
+    seen = _dot("kpa,np->nka", jacobian, data.rows)
+    seen = seen * (factors * jnp.sqrt(data.weights)).T[..., None]
+    flat = seen.reshape(len(data.rows), -1)
     return _dot("ni,nj->ij", flat, flat)
 
 

@@ -17,18 +17,24 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from wideangle.base import NamedChoices, Presented
 from wideangle.diagnostics import warn
-from wideangle.mixture_of_experts import files as saving
-from wideangle.mixture_of_experts import fit as moe_fit
-from wideangle.mixture_of_experts import predict as posterior_predictive
-from wideangle.mixture_of_experts import stream as moe_stream
-from wideangle.mixture_of_experts.experts import experts_for
+from wideangle.mixture_of_experts import files, modes, sampling, stream, variational
+from wideangle.mixture_of_experts import predict as predictive
+from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
+from wideangle.mixture_of_experts.likelihood import experts_for
+from wideangle.mixture_of_experts.paper_vi import ascent as paper_vi
 from wideangle.mixture_of_experts.presentation import ExpertPresentation
-from wideangle.mixture_of_experts.row_weights import rows_that_count
-from wideangle.mixture_of_experts.scaling import learn_scaling
-from wideangle.posterior import Draws, arviz_stats
+from wideangle.mixture_of_experts.task import Fitted, Task, check_choices, plan
+from wideangle.posterior import arviz_stats
 from wideangle.priors.components import ComponentPrior
-from wideangle.settings import INFERENCES, PRIORS, Choices, Sampling
+from wideangle.settings import (
+    INFERENCES,
+    PRIORS,
+    Choices,
+    Maximise,
+    Sampling,
+)
 from wideangle.sphere.diversity import Diversity, diversity
+from wideangle.types import Key
 
 
 class CollapseWarning(UserWarning):
@@ -162,32 +168,31 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.scaling_ = learn_scaling(
             X, weights, standardise=self.standardise, intercept=self.fit_intercept
         )
-        data = moe_fit.Rows(self.scaling_.apply(X), targets.astype(np.int32), weights)
+        data = Data(self.scaling_.apply(X), targets.astype(np.int32), weights)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        key = jax.random.key(seed)
         self._expert = experts_for(len(self.classes_))
         task = self._task(data.rows.shape[1])
-        self._keep(moe_fit.fit(key, task, data), data)
+        self._keep(_fit(jax.random.key(seed), task, data), data.rows)
         return self
 
-    def _task(self, n_columns: int) -> moe_fit.Task:
+    def _task(self, n_columns: int) -> Task:
         """What is to be fitted, for rows of so many prepared columns."""
-        inference = self.choice("inference")
-        return moe_fit.Task(
-            moe_fit.build_priors(self.prior, inference, self.n_experts, n_columns, self._expert),
-            moe_fit.learned_priors(self.prior, inference),
+        return plan(
+            self.prior,
+            self.choice("inference"),
+            self.n_experts,
+            n_columns,
             self._expert,
-            inference,
-            self.checkpoint,
-            self.progress,
+            checkpoint=self.checkpoint,
+            progress=self.progress,
         )
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        moe_fit.check_choices(self.prior, self.choice("inference"), self.checkpoint)
+        check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     def fit_stream(
-        self, source: Any, *, buffer_bytes: int = moe_stream.BUFFER_BYTES
+        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
     ) -> MixtureOfExpertsClassifier:
         """Fit by stochastic VI to rows that stay on disk.
 
@@ -203,8 +208,8 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
             of a block where the file is sorted.
         """
         self._validate_params()
-        moe_stream.check_inference(self.choice("inference"))
-        found = moe_stream.prepare(
+        stream.check_inference(self.choice("inference"))
+        found = stream.prepare(
             source,
             check_random_state(self.random_state).randint(2**31 - 1),
             class_weight=self.class_weight,
@@ -218,28 +223,25 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.classes_, self.scaling_ = found.classes, found.scaling
         self._expert = experts_for(len(self.classes_))
         task = self._task(found.sample.rows.shape[1])
-        fitted = moe_stream.fit(task, source, found, buffer_bytes)
-        self._keep(fitted, found.sample)
+        self._keep(stream.fit(task, source, found, buffer_bytes), found.sample.rows)
         return self
 
     def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
         """Class probabilities of the rows of a source, a block at a time, in its order."""
         check_is_fitted(self)
-        for rows in moe_stream.blocks(source, self.n_features_in_, self.scaling_):
-            mean, _ = posterior_predictive.predict(self._expert, self.posterior_, rows)
+        for rows in stream.blocks(source, self.n_features_in_, self.scaling_):
+            mean, _ = predictive.predict(self._expert, self.posterior_, rows)
             yield self._only_seen(mean)
 
-    def _keep(self, fitted: moe_fit.Fitted, data: moe_fit.Rows) -> None:
+    def _keep(self, fitted: Fitted, rows: Any) -> None:
         """Store the posterior and what is derived from it; warn in plain words."""
         self.posterior_ = fitted.draws
         self.priors_ = fitted.priors
         self.notes_ = fitted.notes
         self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
-        reference = moe_fit.reference_rows(data)
-        values = posterior_predictive.invariants(self._expert, fitted.draws, reference)
-        self.trace_ = Draws(values, fitted.draws.stats)
-        self.n_used_ = float(np.mean(values["n_used"]))
-        self._representative = posterior_predictive.representative(fitted.draws, values)
+        self.trace_ = predictive.trace(self._expert, fitted.draws, rows)
+        self.n_used_ = float(np.mean(self.trace_.values["n_used"]))
+        self._representative = predictive.representative(fitted.draws)
         self.diagnostics_ = None
         if isinstance(self.choice("inference"), Sampling):
             self.diagnostics_ = self.trace_.summary()
@@ -282,7 +284,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, averaged over the posterior."""
         rows = self._rows(X)
-        mean, _ = posterior_predictive.predict(self._expert, self.posterior_, rows)
+        mean, _ = predictive.predict(self._expert, self.posterior_, rows)
         return self._only_seen(mean)
 
     def _only_seen(self, proba: np.ndarray) -> np.ndarray:
@@ -296,15 +298,15 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Entropy of the predictions, split into noise and disagreement between draws."""
         rows = self._rows(X)
-        mean, expected = posterior_predictive.predict(self._expert, self.posterior_, rows)
-        total = posterior_predictive.entropy(mean)
+        mean, expected = predictive.predict(self._expert, self.posterior_, rows)
+        total = predictive.entropy(mean)
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)
 
     def gate_proba(self, X: Any) -> np.ndarray:
         """Probability that each expert of the representative draw is asked, (N, K)."""
         rows = self._rows(X)
-        return posterior_predictive.gate(self._representative, rows)
+        return predictive.gate(self._representative, rows)
 
     def to_arviz(self) -> Any:
         """Draws for ArviZ: what can be compared between chains, and raw weights, apart.
@@ -324,15 +326,26 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        saving.save(self, path)
+        files.save(self, path)
 
     @classmethod
     def load(cls, path: Any) -> MixtureOfExpertsClassifier:
         """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return saving.load(cls, path)
+        return files.load(cls, path)
 
     def __sklearn_tags__(self) -> Any:
         """Sparse input is welcome."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _fit(key: Key, task: Task, data: Data) -> Fitted:
+    """Fit by the inference of the task."""
+    if isinstance(task.inference, Sampling):
+        return sampling.fit(key, task, data)
+    if isinstance(task.inference, Maximise):
+        return modes.fit(key, task, data)
+    if task.inference.guide == "coordinate":
+        return paper_vi.fit(key, task, data)
+    return variational.fit(key, task, data)

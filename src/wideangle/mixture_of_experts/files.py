@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from wideangle.mixture_of_experts.experts import experts_for
-from wideangle.mixture_of_experts.likelihood import Weights
-from wideangle.mixture_of_experts.scaling import Scaling
+from wideangle.mixture_of_experts.data import Scaling
+from wideangle.mixture_of_experts.likelihood import Pair, experts_for
 from wideangle.posterior import Draws
 from wideangle.settings import Sampling, Settings, as_plain, from_plain
 from wideangle.storage import save_bundle
@@ -79,11 +78,11 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     restore_names(model, meta["feature_names"])
     model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
     model._expert = experts_for(len(model.classes_))
-    values: dict[str, Any] = {"weights": Weights(arrays["gate"], arrays["experts"])}
+    values: dict[str, Any] = {"weights": Pair(arrays["gate"], arrays["experts"])}
     if "log_lik" in arrays:
         values["log_lik"] = arrays["log_lik"]
     model.posterior_ = Draws(values)
-    model._representative = Weights(arrays["best_gate"], arrays["best_experts"])
+    model._representative = Pair(arrays["best_gate"], arrays["best_experts"])
     prefix = "trace_"
     trace = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
     model.trace_ = Draws(trace)

@@ -1,4 +1,4 @@
-r"""Factors q of K weight vectors, in coordinates without constraints: what an ascent moves.
+r"""Factors q of K weight vectors, in coordinates without constraints, and where they begin.
 
 Each guide draws *projections* on rows, differentiably, from standard normals; and exact vectors,
 for prediction.
@@ -7,14 +7,18 @@ for prediction.
 from __future__ import annotations
 
 import math
+import warnings
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax, random
+from threadpoolctl import threadpool_limits
 
-from wideangle.mixture_of_experts.row_blocks import GRAM_ROWS, over_blocks
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import GRAM_ROWS, ExpertLikelihood, Pair, over_blocks
 from wideangle.priors.components import ComponentPrior, GaussianComponents
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.factors import VmfGammaFactors
@@ -25,6 +29,10 @@ from wideangle.types import Array, Components, Key, Scalar
 
 PRIOR_PAIRS = 2
 """Antithetic pairs behind a prior term that has no closed form."""
+EXPERT_SCATTER, GATE_SCATTER, WIDTH = 1.1, 1.9, 0.37
+"""Scatter of the first scores, and their standard deviation under q, at a row of usual length."""
+RIDGE_ROWS = 20_000
+FIRST_SHAPE = 50.0
 
 
 class Guide(Protocol):
@@ -58,6 +66,10 @@ class Guide(Protocol):
         ...
 
 
+Guides: TypeAlias = Pair[Any]
+"""Guides of the gate (K, p) and of the experts, flattened to (K, O p)."""
+
+
 class VmfGuide(NamedTuple):
     r"""vMF directions and Gamma lengths, by :math:`V = (r/s)\hat a`, log concentration, log r."""
 
@@ -85,15 +97,15 @@ class VmfGuide(NamedTuple):
         return self.factors.resultants[..., None] * self.centres
 
     def scores(self, rows: Array, noise: Array) -> Array:
-        r"""Draw from the conditional-Gaussian law of :math:`a\cdot x = g\,\tilde a\cdot x`.
+        r"""Draw :math:`a\cdot x = g\,\tilde a\cdot x`, Gaussian given the length.
 
         .. math:: g \approx \frac rs\Bigl(1 - \frac1{9r} + \frac{z_1}{3\sqrt r}\Bigr)^3, \qquad
                   \tilde a\cdot x \approx N\bigl(A P,\ \alpha|x|^2 I + (\beta-A^2)PP^\top\bigr)
 
         with :math:`P = \hat a\cdot x` (a vector if an expert has several outputs). The length is
         Wilson and Hilferty's cube, which has a derivative; the direction keeps its two moments.
-        Against the exact law the bound is off by a few nats. One Gaussian for the product would
-        not do: the lengths of unused components are skewed, and the error is tens of nats.
+        Against exact draws the bound is off by a few nats. One Gaussian for the product would not
+        do: the lengths of unused components are skewed, and the error is tens of nats.
         """
         factors = self.factors
         size = self.centres.shape[-1]
@@ -179,6 +191,70 @@ class GaussianGuide(NamedTuple):
         return self.centres + self.scales * noise
 
 
+def start(
+    key: Key,
+    guide: str,
+    expert: ExpertLikelihood,
+    data: Data,
+    n_components: int,
+    n_starts: int,
+    dtype: Any = np.float32,
+) -> Guides:
+    r"""First guides: experts scattered around a ridge regression, gates around 0.
+
+    Noise is measured in scores :math:`a\cdot x` at the root mean square of :math:`|x|`, so the
+    start means the same whatever the number and the scale of the columns.
+    """
+    length = _rms_length(data.rows)
+    centre = jnp.asarray(ridge(data, expert.n_outputs).ravel(), dtype)
+    keys = random.split(key)
+    shape = n_starts, n_components
+    gate = random.normal(keys[0], (*shape, data.rows.shape[1]), dtype) * (GATE_SCATTER / length)
+    scatter = random.normal(keys[1], (*shape, centre.size), dtype) * (EXPERT_SCATTER / length)
+    return Pair(
+        _guide(guide, gate, WIDTH / length), _guide(guide, centre + scatter, WIDTH / length)
+    )
+
+
+def _guide(name: str, centres: Array, width: float) -> Guide:
+    """Guides whose weights have standard deviation ``width``."""
+    if name == "diagonal":
+        return GaussianGuide(centres, jnp.full_like(centres, np.log(width)))
+    concentration = jnp.sum(centres**2, axis=-1) / width**2
+    # Below the dimension a vMF factor carries no direction, and its gradient vanishes.
+    concentration = jnp.maximum(concentration, 2.0 * centres.shape[-1])
+    shapes = jnp.full_like(concentration, np.log(FIRST_SHAPE))
+    return VmfGuide(centres, jnp.log(concentration), shapes)
+
+
+def ridge(data: Data, n_outputs: int) -> np.ndarray:
+    """Logistic regression with penalty |w|^2 / 2, (O, p), on at most ``RIDGE_ROWS`` rows."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    some = slice(None, None, max(1, -(-data.rows.shape[0] // RIDGE_ROWS)))
+    rows, targets, weights = data.rows[some], data.targets[some], data.weights[some]
+    found = np.zeros((n_outputs, data.rows.shape[1]))
+    live = weights > 0
+    if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
+        return found
+    model = LogisticRegression(fit_intercept=False, max_iter=100)
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # the same for any threads
+        # A rough fit is enough: noise is added to it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(rows[live], targets[live], sample_weight=weights[live])
+    if n_outputs == 1:
+        return model.coef_
+    two = len(model.coef_) == 1
+    found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2 if two else model.coef_
+    return found
+
+
+def _rms_length(rows: Any) -> float:
+    square = rows.multiply(rows).sum() if hasattr(rows, "multiply") else np.sum(np.square(rows))
+    return float(np.sqrt(max(float(square) / rows.shape[0], 1e-12)))
+
+
 def log_density(prior: ComponentPrior, vectors: Array) -> Scalar:
     """Log density of K vectors, without the constant that :func:`gaussian_constant` holds."""
     components = Components.from_vectors(vectors)
@@ -188,7 +264,7 @@ def log_density(prior: ComponentPrior, vectors: Array) -> Scalar:
 
 
 def gaussian_constant(n: int, size: int) -> float:
-    """Entropy of n standard Gaussians less log areas, joined on the host: each part is huge."""
+    """Entropy of n standard Gaussians minus log areas, joined on the host: each part is huge."""
     return n * (0.5 * size * (1.0 + math.log(2.0 * math.pi)) - log_area(size))
 
 

@@ -6,78 +6,190 @@ r"""Mixture of experts: a softmax gate chooses, an expert answers, and the choic
 
 Paper: Section 3.3 (BMEM), where the choice z is kept and sampled or given a factor; summed out,
 the posterior is the same and mixes far better.
+
+What one expert says about a target is a replaceable piece, :class:`ExpertLikelihood`. It turns
+scores (inner products with the expert's weight vectors) into a log-likelihood :math:`\ell`, given
+as ``exponent + log(factor)`` with ``factor`` in (0, 1]: the mixture then sums experts with one
+exponential each and no logarithm, and still cannot underflow.
+
+Sums over rows are taken a block at a time. A CPU keeps the scores of a block in its cache. Blocks
+also fix the order of the sum: threads would share the rows of a long one among them, and their
+number would show in its rounding and then, since chains amplify rounding, in every draw.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import PartitionSpec
 
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
-from wideangle.mixture_of_experts.row_blocks import over_blocks, rows_for
-from wideangle.mixture_of_experts.shards import ShardedBatch, sum_over_shards
-from wideangle.mixture_of_experts.sparse import SparseBatch, sparse_log_lik
+from wideangle.mixture_of_experts.data import Data, ShardedRows
+from wideangle.mixture_of_experts.sparse import SparseRows, sparse_log_lik
+from wideangle.sharding import AXIS
 from wideangle.types import Array, Scalar
 
+T = TypeVar("T")
+Rows = TypeVar("Rows")
 
-class Weights(NamedTuple):
-    """Weight vectors of the gate, (K, p), and of the experts, (K, O, p)."""
+BLOCK_ROWS = 1024
+"""Rows whose scores a CPU keeps at once; fewer make thin products, more leave the cache."""
+WIDE = 2**13
+"""Weights beyond which half of these rows make a product that is large enough; threads would share
+out the sums of a larger one."""
+GRAM_ROWS = 128
+"""Rows of a product whose both sides are wide: so few that a CPU does not share them out."""
 
-    gate: Array
-    experts: Array
-
-
-class Batch(NamedTuple):
-    """Rows (N, p), targets (N,) and how much each row counts (N,)."""
-
-    rows: Array
-    targets: Array
-    weights: Array
-
-
-AnyBatch: TypeAlias = Batch | SparseBatch | ShardedBatch
+ONE_CODE = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+"""Compiler options of programs that are not cut into blocks: the same code, and so the same
+rounding, for any number of threads. Their element-wise work then has one thread."""
 
 
-def log_lik(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch) -> Scalar:
+class Pair(NamedTuple, Generic[T]):
+    """One thing for the gate and one for the experts."""
+
+    gate: T
+    experts: T
+
+
+Weights: TypeAlias = Pair[Array]
+"""Weight vectors of the gate, (K, p), and of the experts, (K, O, p)."""
+
+
+class ExpertTerms(NamedTuple):
+    """Likelihood of each row under each expert, axes (K, N); slope has the scores' (K, O, N)."""
+
+    exponent: Array
+    factor: Array
+    slope: Array
+    """Derivative of the log-likelihood in the scores."""
+
+
+class ExpertLikelihood(Protocol):
+    """One kind of expert: a frozen dataclass, registered as static, since code depends on it."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Weight vectors O per expert."""
+        ...
+
+    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
+        """Likelihood of ``targets`` (N,) given ``scores`` (K, O, N)."""
+        ...
+
+    def mean(self, scores: Array) -> Array:
+        """Expected target of each expert: ``scores`` (K, O, N) to (K, C, N)."""
+        ...
+
+    def information(self, scores: Array) -> Array:
+        """Fisher information of the scores: (K, O, N) to (K, O, O, N)."""
+        ...
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class LogisticExperts:
+    r"""Two classes, :math:`p(y=1) = \sigma(\beta\cdot x)` (paper: Section 3.3)."""
+
+    @property
+    def n_outputs(self) -> int:
+        """One weight vector per expert."""
+        return 1
+
+    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
+        """Targets are 0 or 1."""
+        sign = 2.0 * targets.astype(scores.dtype) - 1.0
+        margin = sign * scores[:, 0]
+        small = jnp.exp(-jnp.abs(margin))
+        factor = 1.0 / (1.0 + small)
+        slope = sign * jnp.where(margin > 0, small * factor, factor)
+        return ExpertTerms(jnp.minimum(margin, 0.0), factor, slope[:, None])
+
+    def mean(self, scores: Array) -> Array:
+        """Probabilities of the two classes."""
+        return jnp.concatenate([jax.nn.sigmoid(-scores), jax.nn.sigmoid(scores)], axis=1)
+
+    def information(self, scores: Array) -> Array:
+        """Variance of the Bernoulli target."""
+        return (jax.nn.sigmoid(scores) * jax.nn.sigmoid(-scores))[:, :, None]
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class SoftmaxExperts:
+    r"""C classes, :math:`p(y=c) \propto e^{\beta_c\cdot x}`; all C vectors kept, for symmetry."""
+
+    n_classes: int
+
+    @property
+    def n_outputs(self) -> int:
+        """One weight vector per class."""
+        return self.n_classes
+
+    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
+        """Targets are 0, ..., C-1."""
+        chosen = jax.nn.one_hot(targets, self.n_classes, dtype=scores.dtype, axis=0)  # (C, N)
+        top = jnp.max(scores, axis=1)
+        weights = jnp.exp(scores - top[:, None])
+        factor = 1.0 / jnp.sum(weights, axis=1)
+        exponent = jnp.sum(chosen * scores, axis=1) - top
+        return ExpertTerms(exponent, factor, chosen - weights * factor[:, None])
+
+    def mean(self, scores: Array) -> Array:
+        """Class probabilities."""
+        return jax.nn.softmax(scores, axis=1)
+
+    def information(self, scores: Array) -> Array:
+        """Covariance of the one-hot target."""
+        proba = self.mean(scores)
+        diagonal = jnp.eye(self.n_classes, dtype=proba.dtype)[:, :, None] * proba[:, :, None]
+        return diagonal - proba[:, :, None] * proba[:, None]
+
+
+def experts_for(n_classes: int) -> LogisticExperts | SoftmaxExperts:
+    """The piece for a number of classes."""
+    return LogisticExperts() if n_classes <= 2 else SoftmaxExperts(n_classes)  # noqa: PLR2004
+
+
+def log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
     r"""Weighted log-likelihood :math:`\sum_n w_n\log p(y_n\mid x_n)`, the choice summed out.
 
     Value and gradient are one forward and one backward matrix product; the gradient is written
     out (posterior minus prior responsibilities), since autodiff through two log-sum-exps takes
     twice as long. Only the weights are differentiable.
     """
-    return _log_lik(expert, weights, batch)
+    return _log_lik(expert, weights, data)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _log_lik(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch) -> Scalar:
-    if isinstance(batch, SparseBatch):
-        return sparse_log_lik(batch, *weights, gradient=False)[0]
-    if isinstance(batch, ShardedBatch):
-        return sum_over_shards(lambda w, own: _log_lik(expert, w, Batch(*own)), weights, batch)
+def _log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
+    if isinstance(data.rows, SparseRows):
+        return sparse_log_lik(data.rows, *weights, gradient=False)[0]
+    if isinstance(data.rows, ShardedRows):
+        return _sum_over_shards(partial(_log_lik, expert), weights, data)
     rows = rows_for(weights.gate.size + weights.experts.size)
-    return over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], batch, rows)
+    return over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], data, rows)
 
 
-def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, batch: AnyBatch):
-    if isinstance(batch, ShardedBatch):
-        return sum_over_shards(
-            lambda w, own: _log_lik_forward(expert, w, Batch(*own)), weights, batch
-        )
-    if isinstance(batch, SparseBatch):
-        value, *parts = sparse_log_lik(batch, *weights, gradient=True)
+def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, data: Data):
+    if isinstance(data.rows, ShardedRows):
+        return _sum_over_shards(partial(_log_lik_forward, expert), weights, data)
+    if isinstance(data.rows, SparseRows):
+        value, *parts = sparse_log_lik(data.rows, *weights, gradient=True)
         return value, Weights(*parts)
 
-    def on_block(block: Batch) -> tuple[Scalar, Array]:
+    def on_block(block: Data) -> tuple[Scalar, Array]:
         value, by_gate, by_scores = log_lik_terms(expert, weights, block)
         stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
         return value, _dot("an,np->ap", stacked, block.rows)  # one product, not two thin ones
 
     rows = rows_for(weights.gate.size + weights.experts.size)
-    value, gradient = over_blocks(on_block, batch, rows)
+    value, gradient = over_blocks(on_block, data, rows)
     n = weights.gate.shape[0]
     parts = Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
     # Rows may be of another precision than the weights; a gradient may not.
@@ -91,21 +203,63 @@ def _log_lik_backward(expert: ExpertLikelihood, gradient: Weights, change: Scala
 _log_lik.defvjp(_log_lik_forward, _log_lik_backward)
 
 
+def _sum_over_shards(function: Callable[[Weights, Data], Any], weights: Weights, data: Data) -> Any:
+    """Sum over devices of a function of the weights and the device's part of the data."""
+
+    def part(weights: Weights, some: Data) -> Any:
+        return jax.tree.map(lambda leaf: lax.psum(leaf, AXIS), function(weights, some))
+
+    # A loop over blocks of rows inside starts from values that are not yet summed.
+    summed = jax.shard_map(
+        part,
+        mesh=data.rows.mesh,
+        in_specs=(PartitionSpec(), PartitionSpec(AXIS)),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    return summed(weights, data._replace(rows=data.rows.array))
+
+
+def rows_for(n_weights: int) -> int:
+    """Rows of a block of products with so many weights.
+
+    >>> rows_for(60 * 124), rows_for(120 * 300)
+    (1024, 512)
+    """
+    return BLOCK_ROWS if n_weights <= WIDE else BLOCK_ROWS // 2
+
+
+def over_blocks(function: Callable[[Rows], Any], data: Rows, block_rows: int = BLOCK_ROWS) -> Any:
+    """Sum of a function over blocks of rows (the first axis of every leaf)."""
+    n_rows = jax.tree.leaves(data)[0].shape[0]
+    n_more = -(-n_rows // block_rows) - 1
+    if n_more < 1 or jax.default_backend() != "cpu":
+        return function(data)
+
+    def add(index: Array, total: Any) -> Any:
+        start = index * block_rows
+        block = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, block_rows), data)
+        return jax.tree.map(jnp.add, total, function(block))
+
+    last = jax.tree.map(lambda leaf: leaf[n_more * block_rows :], data)
+    return lax.fori_loop(0, n_more, add, function(last))
+
+
 def log_lik_terms(
-    expert: ExpertLikelihood, weights: Weights, batch: Batch
+    expert: ExpertLikelihood, weights: Weights, data: Data
 ) -> tuple[Scalar, Array, Array]:
     """Log-likelihood and its derivatives in the gate scores (K, N) and expert scores (K, O, N).
 
     Components come first so that sums over them run along whole vectors of rows.
     """
-    return summed_out(expert, *score(weights, batch.rows), batch)
+    return summed_out(expert, *score(weights, data.rows), data)
 
 
 def summed_out(
-    expert: ExpertLikelihood, gate: Array, scores: Array, batch: Batch
+    expert: ExpertLikelihood, gate: Array, scores: Array, data: Data
 ) -> tuple[Scalar, Array, Array]:
     """As :func:`log_lik_terms`, from the scores: responsibilities after minus before the target."""
-    terms = expert.terms(scores, batch.targets)
+    terms = expert.terms(scores, data.targets)
     relative = gate - jnp.max(gate, axis=0)
     opening = jnp.exp(relative)
     total = jnp.sum(opening, axis=0)
@@ -113,9 +267,9 @@ def summed_out(
     top = jnp.max(exponent, axis=0)
     joint = jnp.exp(exponent - top) * terms.factor
     evidence = jnp.sum(joint, axis=0)
-    value = jnp.sum(batch.weights * (jnp.log(evidence / total) + top))
-    posterior = joint * (batch.weights / evidence)
-    by_gate = posterior - opening * (batch.weights / total)
+    value = jnp.sum(data.weights * (jnp.log(evidence / total) + top))
+    posterior = joint * (data.weights / evidence)
+    by_gate = posterior - opening * (data.weights / total)
     return value, by_gate, posterior[:, None] * terms.slope
 
 

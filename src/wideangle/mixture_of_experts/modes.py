@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.infer.ascent import Minibatches, as_dense, ascend, begin
+from wideangle.infer.ascent import Minibatches, ascend, begin
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
@@ -19,26 +19,19 @@ from wideangle.mixture_of_experts.coordinates import (
     log_volume,
     n_coordinates,
     to_vectors,
+    weights_of,
 )
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
-from wideangle.mixture_of_experts.likelihood import Batch
+from wideangle.mixture_of_experts.data import Data, sample
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
+from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
+from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior
-from wideangle.sharding import current_mesh
-from wideangle.sphere.diversity import angular_spread
 from wideangle.types import Array, Key, Scalar
 
 BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
 """Small minibatches are not only cheap: their noise leads out of poor local modes."""
 JUDGE_ROWS = 4096
 """Rows on which the modes reached are compared."""
-
-
-class Regulariser(NamedTuple):
-    r"""Posterior regularisation :math:`\lambda_1\Omega(\beta) + \lambda_2\Omega(\eta)`."""
-
-    experts: Array
-    gate: Array
-    gamma: Array
 
 
 class Modes(NamedTuple):
@@ -49,11 +42,26 @@ class Modes(NamedTuple):
     interrupted: bool
 
 
+def fit(key: Key, task: Task, data: Data) -> Fitted:
+    """The most probable weights, from the best of several starts."""
+    modes = climb(
+        key,
+        Problem(task.priors, task.expert, data),
+        n_starts=task.inference.n_starts,
+        n_passes=task.inference.n_passes,
+        regulariser=task.regulariser,
+        progress=task.progress,
+    )
+    best = jax.tree.map(lambda leaf: leaf[0], modes.points)
+    weights = jax.jit(weights_of, static_argnums=2)(task.priors, best, task.expert)
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], weights)
+    notes = {"log_posterior": modes.values, "interrupted": modes.interrupted}
+    return Fitted(Draws({"weights": draws}), task.priors, notes)
+
+
 def climb(
     key: Key,
-    priors: Priors,
-    expert: ExpertLikelihood,
-    data: Any,
+    problem: Problem,
     *,
     n_starts: int,
     n_passes: int | None = None,
@@ -65,11 +73,12 @@ def climb(
     That is nearly the prior (see ``mixture_of_experts/coordinates.py``), and no sampler has to be
     compiled.
     """
+    priors, expert, data = problem
     key_draw, key_climb, key_judge = jax.random.split(key, 3)
-    sample = _sample(_seed(key_judge), data, JUDGE_ROWS)
+    some = sample(_seed(key_judge), data, JUDGE_ROWS)
     if data.rows.shape[0] <= BATCH_ROWS:
-        data = sample  # all rows, and filled up: many sizes share one program
-    batches = Minibatches(_seed(key_climb), data.rows, data.targets, data.weights, BATCH_ROWS)
+        data = some  # all rows, and filled up: many sizes share one program
+    batches = Minibatches(_seed(key_climb), *data, BATCH_ROWS)
     n_steps = n_passes * batches.per_pass if n_passes else N_STEPS
     constants = (priors, regulariser, jnp.float32(max(np.sum(data.weights), 1.0)))
     ascent = ascend(
@@ -78,12 +87,12 @@ def climb(
         begin(_draw_points(key_draw, priors, n_starts)),
         batches,
         constants,
-        rates=Point(RATE, RATE),
+        rates=Pair(RATE, RATE),
         n_steps=n_steps,
         progress=progress,
     )
     points = ascent.state.position
-    values = np.asarray(_judge(ModeObjective(expert), points, sample, constants))
+    values = np.asarray(_judge(ModeObjective(expert), points, some, constants))
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
     return Modes(jax.tree.map(lambda leaf: leaf[order], points), values[order], ascent.interrupted)
 
@@ -97,10 +106,10 @@ class ModeObjective:
     def __call__(self, key: Any, points: Point, batch: Any, constants: Any) -> Array:
         """Values of all points on one minibatch."""
         priors, regulariser, total = constants
-        problem = Problem(priors, self.expert, Batch(*batch))
+        problem = Problem(priors, self.expert, Data(*batch))
 
         def one(x: Point) -> Scalar:
-            return log_mode(x, problem) + omega(priors, x, regulariser)
+            return log_mode(x, problem) + _omega(priors, x, regulariser)
 
         return jax.vmap(one)(points) / total
 
@@ -112,13 +121,11 @@ def log_mode(x: Point, problem: Problem) -> Scalar:
     return log_joint(x, problem) + volume
 
 
-def omega(priors: Priors, x: Point, regulariser: Regulariser | None) -> Scalar:
+def _omega(priors: Priors, x: Point, regulariser: Regulariser | None) -> Scalar:
     """Posterior regularisation at a point."""
     if regulariser is None:
         return jnp.zeros(())
-    gate = angular_spread(to_vectors(priors.gate, x.gate), regulariser.gamma)
-    experts = angular_spread(to_vectors(priors.experts, x.experts), regulariser.gamma)
-    return regulariser.gate * gate + regulariser.experts * experts
+    return regulariser.value(Pair(*map(to_vectors, priors, x)))
 
 
 @partial(jax.jit, static_argnums=2)
@@ -127,10 +134,10 @@ def _draw_points(key: Key, priors: Priors, n_starts: int) -> Point:
         shape = (n_starts, prior.n_components, n_coordinates(prior))
         return jax.random.normal(key, shape, jnp.result_type(*jax.tree.leaves(prior)))
 
-    return Point(*map(one, jax.random.split(key), priors))
+    return Pair(*map(one, jax.random.split(key), priors))
 
 
-def _judge(objective: ModeObjective, points: Point, sample: Batch, constants: Any) -> Array:
+def _judge(objective: ModeObjective, points: Point, sample: Data, constants: Any) -> Array:
     return _judge_compiled(objective, points, sample, constants) * constants[-1]
 
 
@@ -138,33 +145,6 @@ _judge_compiled = jax.jit(
     lambda objective, points, sample, constants: objective(None, points, sample, constants),
     static_argnums=0,
 )
-
-
-def _sample(seed: int, data: Any, n_rows: int) -> Batch:
-    """Some of the rows, each counting for more, filled up to one of few sizes."""
-    total = data.rows.shape[0]
-    chosen = np.arange(total)
-    if total > n_rows:
-        chosen = np.random.default_rng(seed).choice(total, n_rows, replace=False)
-    weights = np.asarray(data.weights, np.float32)[chosen]
-    weights = weights * (np.sum(data.weights) / max(np.sum(weights), 1e-30))
-    rows = as_dense(data.rows, chosen, np.float32)
-    return fill(Batch(rows, np.asarray(data.targets, np.int32)[chosen], weights))
-
-
-def fill(batch: Batch) -> Batch:
-    """Add rows of weight 0 up to a round number, so that many sizes share one program."""
-    missing = round_up(len(batch.targets)) - len(batch.targets)
-    pad = [np.pad(np.asarray(leaf), [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in batch]
-    if current_mesh() is not None:  # one device need not hold all rows
-        return Batch(*pad)
-    return Batch(*(jnp.asarray(leaf) for leaf in pad))
-
-
-def round_up(n_rows: int) -> int:
-    """The next of about eight sizes per power of two."""
-    step = max(64, 2 ** (max(n_rows - 1, 1).bit_length() - 3))
-    return -(-max(n_rows, 1) // step) * step
 
 
 def _seed(key: Key) -> int:

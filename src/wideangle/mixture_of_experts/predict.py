@@ -10,22 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.infer.ascent import as_dense
-from wideangle.mixture_of_experts import likelihood as moe
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
-from wideangle.mixture_of_experts.likelihood import Weights
-from wideangle.mixture_of_experts.modes import round_up
+from wideangle.mixture_of_experts import likelihood as mixture
+from wideangle.mixture_of_experts.data import chunks, round_up
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
 from wideangle.sphere.diversity import diversity
 from wideangle.types import Array
 
 PREDICT_DRAWS = 256
 """Draws behind a prediction; more would change the third digit at the price of time."""
-CHUNK = 4096
-"""Rows predicted at once."""
 USED = 0.01
 """Mean gate mass above which an expert counts as used."""
-WATCHED = 16
-"""Reference rows whose probabilities are watched for convergence."""
+REFERENCE, WATCHED = 256, 16
+"""Training rows on which draws are compared, and those of them whose probabilities are watched
+for convergence."""
 
 
 def thinned(draws: Draws, n_draws: int = PREDICT_DRAWS) -> Weights:
@@ -39,7 +37,7 @@ def thinned(draws: Draws, n_draws: int = PREDICT_DRAWS) -> Weights:
 def predict(expert: ExpertLikelihood, draws: Draws, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean prediction (N, C) and mean entropy of single predictions (N,)."""
     weights = thinned(draws)
-    parts = [_predict(expert, weights, chunk) for chunk in _chunks(rows)]
+    parts = [_predict(expert, weights, chunk) for _, chunk in chunks(rows)]
     mean, expected = (np.concatenate([np.asarray(p[i]) for p in parts]) for i in (0, 1))
     n_rows = rows.shape[0]
     mean = mean[:n_rows].astype(np.float64)
@@ -49,7 +47,7 @@ def predict(expert: ExpertLikelihood, draws: Draws, rows: Any) -> tuple[np.ndarr
 @partial(jax.jit, static_argnums=0)
 def _predict(expert: ExpertLikelihood, weights: Weights, rows: Array) -> tuple[Array, Array]:
     def one(w: Weights) -> tuple[Array, Array]:
-        proba = moe.predict(expert, w, rows)
+        proba = mixture.predict(expert, w, rows)
         return proba, -jnp.sum(jax.scipy.special.xlogy(proba, proba), axis=-1)
 
     def add(total: Any, w: Weights) -> tuple[Any, None]:
@@ -63,8 +61,8 @@ def _predict(expert: ExpertLikelihood, weights: Weights, rows: Array) -> tuple[A
 
 def gate(weights: Weights, rows: Any) -> np.ndarray:
     """Gate probabilities of one draw, (N, K)."""
-    compiled = jax.jit(moe.gate_proba)
-    parts = [np.asarray(compiled(weights, chunk)) for chunk in _chunks(rows)]
+    compiled = jax.jit(mixture.gate_proba)
+    parts = [np.asarray(compiled(weights, chunk)) for _, chunk in chunks(rows)]
     return np.concatenate(parts)[: rows.shape[0]]
 
 
@@ -73,36 +71,35 @@ def entropy(proba: np.ndarray) -> np.ndarray:
     return -np.sum(np.where(proba > 0, proba * np.log(np.maximum(proba, 1e-300)), 0.0), axis=1)
 
 
-def invariants(
-    expert: ExpertLikelihood, draws: Draws, reference: np.ndarray
-) -> dict[str, np.ndarray]:
+def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
     """Quantities of every draw that do not depend on how experts are numbered.
 
-    Axes (chain, draw, ...): probabilities at some reference rows, number of experts in use, mean
-    angle between experts, and the log-likelihood where it was recorded.
+    Axes (chain, draw, ...): probabilities at some of the training rows, number of experts in use,
+    mean angle between experts, and the log-likelihood where it was recorded.
     """
+    reference = as_dense(rows, evenly(rows.shape[0], REFERENCE), np.float32)
     weights = Draws(draws.values["weights"]).flat
     filled = np.zeros((round_up(len(reference)), reference.shape[1]), np.float32)
     filled[: len(reference)] = reference
-    values = _invariants(expert, jax.tree.map(jnp.asarray, weights), filled, len(reference))
+    values = _trace(expert, jax.tree.map(jnp.asarray, weights), filled, len(reference))
     shape = draws.n_chains, draws.n_draws
     result = {k: np.asarray(v).reshape(*shape, *v.shape[1:]) for k, v in values.items()}
     if "log_lik" in draws.values:
         result["log_lik"] = np.asarray(draws.values["log_lik"])
-    return result
+    return Draws(result, draws.stats)
 
 
 @partial(jax.jit, static_argnums=0)
-def _invariants(
+def _trace(
     expert: ExpertLikelihood, weights: Weights, rows: Array, n_rows: Array
 ) -> dict[str, Array]:
     live = jnp.arange(rows.shape[0]) < n_rows
 
     def one(w: Weights) -> dict[str, Array]:
-        mass = jnp.sum(moe.gate_proba(w, rows) * live[:, None], axis=0) / n_rows
+        mass = jnp.sum(mixture.gate_proba(w, rows) * live[:, None], axis=0) / n_rows
         flat = w.experts.reshape(w.experts.shape[0], -1)
         angle = diversity(flat).mean_angle if len(flat) > 1 else jnp.zeros(())
-        watched = moe.predict(expert, w, rows[:WATCHED])[:, 1:]
+        watched = mixture.predict(expert, w, rows[:WATCHED])[:, 1:]
         return {
             "probability": watched.reshape(-1),
             "n_used": jnp.sum(mass > USED).astype(rows.dtype),
@@ -112,22 +109,11 @@ def _invariants(
     return jax.lax.map(one, weights)
 
 
-def representative(draws: Draws, values: dict[str, np.ndarray]) -> Weights:
+def representative(draws: Draws) -> Weights:
     """One draw that stands for the posterior: of highest likelihood among those kept.
 
     Averages over draws would mix experts that are numbered differently.
     """
     weights = Draws(draws.values["weights"]).flat
-    best = int(np.argmax(values["log_lik"])) if "log_lik" in values else 0
+    best = int(np.argmax(draws.values["log_lik"])) if "log_lik" in draws.values else 0
     return jax.tree.map(lambda leaf: np.asarray(leaf[best]), weights)
-
-
-def _chunks(rows: Any) -> Any:
-    """Dense chunks of few different sizes; the last is filled up with zeros."""
-    total = rows.shape[0]
-    size = min(CHUNK, round_up(total))
-    for first in range(0, total, size):
-        chunk = as_dense(rows, slice(first, first + size), np.float32)
-        filled = np.zeros((size, chunk.shape[1]), np.float32)
-        filled[: len(chunk)] = chunk
-        yield filled

@@ -15,13 +15,13 @@ In all of them the choice of expert is summed out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from wideangle.infer.geodesic_hmc import geodesic_hmc
@@ -35,20 +35,24 @@ from wideangle.mixture_of_experts.coordinates import (
     Problem,
     Whitening,
     fisher_whitening,
+    flat_experts,
     from_vectors,
     log_joint,
     weights_of,
 )
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
+from wideangle.mixture_of_experts.data import Data, for_sampling, shard
+from wideangle.mixture_of_experts.likelihood import Pair, Weights, log_lik
 from wideangle.mixture_of_experts.modes import climb
-from wideangle.mixture_of_experts.shards import shard
-from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.sparse import on_host
+from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
 from wideangle.posterior import Draws
 from wideangle.priors.learning import update_prior
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key, Scalar
 
+STEPS = 400
+"""Steps before and after the first draw, where nothing else is asked for."""
 FISHER_ROWS = 4096
 """Rows the information is summed over; a random part of them stands for the rest."""
 N_TYPICAL = 8
@@ -80,21 +84,8 @@ class Polar(NamedTuple):
     experts_log_length: Array
 
 
-class Walk(NamedTuple):
-    """State of the random walk."""
-
-    gate: Components
-    experts: Components
-
-
-@dataclass(frozen=True)
-class McmcFit:
-    """Draws of the weights, with the priors they were drawn under."""
-
-    draws: Draws
-    """Values: ``weights`` (gate and experts) and ``log_lik``."""
-    priors: Priors
-    run: Run
+Walk: TypeAlias = Pair[Components]
+"""State of the random walk."""
 
 
 class Sampler(NamedTuple):
@@ -108,44 +99,41 @@ class Sampler(NamedTuple):
     targets: dict[str, float]
 
 
+def fit(key: Key, task: Task, data: Data) -> Fitted:
+    """Draws of chains in the posterior."""
+    rows = for_sampling(data, task.priors.gate.n_components)
+    return fit_mcmc(key, task, rows, checkpoint=checkpoint_of(key, task, data))
+
+
 def fit_mcmc(
     key: Key,
-    problem: Problem,
+    task: Task,
+    data: Data,
     *,
-    sampler: str = "hmc",
-    n_warmup: int = 500,
-    n_draws: int = 500,
-    n_chains: int = 4,
-    thin: int = 1,
-    learn: tuple[bool, bool] = (False, False),
     start: Point | None = None,
-    progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
-) -> McmcFit:
+) -> Fitted:
     """Run the chains: starts by maximisation, two stages of warm-up, draws.
 
     The first stage goes from the mode to typical points; there the coordinates are whitened anew
-    and the priors to ``learn`` (gate, experts) are updated (the paper's EM, one M step).
-    The second stage tunes the step for the draws, each the last of ``thin`` steps. Only the second
-    is saved to ``checkpoint``: the first depends on the key alone and is done again, to the same
-    bits.
+    and the priors to learn are updated (the paper's EM, one M step). The second stage tunes the
+    step for the draws, each the last of ``thin`` steps. Only the second is saved to ``checkpoint``:
+    the first depends on the key alone and is done again, to the same bits.
     """
+    chosen, problem = task.inference, Problem(task.priors, task.expert, data)
+    n_warmup = STEPS if chosen.n_warmup is None else chosen.n_warmup
     key_start, key_first, key_second = jax.random.split(key, 3)
-    method = SAMPLERS[sampler]
     if start is None:
-        modes = climb(
-            key_start,
-            problem.priors,
-            problem.expert,
-            problem.batch,
-            n_starts=TRIES * n_chains,
-            progress=progress,
-        )
+        modes = climb(key_start, problem, n_starts=TRIES * chosen.n_chains, progress=task.progress)
         _stop_if(modes.interrupted)
-        start = jax.tree.map(lambda leaf: leaf[:n_chains], modes.points)
-    mesh = current_mesh()
-    spread = None if mesh is None else shard(problem.batch, mesh)
-    stage = partial(_stage, method, n_chains=n_chains, progress=progress, spread=spread)
+        start = jax.tree.map(lambda leaf: leaf[: chosen.n_chains], modes.points)
+    stage = partial(
+        _stage,
+        SAMPLERS[chosen.kernel or "hmc"],
+        placed=_placed(data),
+        n_chains=chosen.n_chains,
+        progress=task.progress,
+    )
     n_first = n_warmup // 2
     typical = jax.tree.map(lambda leaf: leaf[:, None], start)
     if n_first:
@@ -154,26 +142,42 @@ def fit_mcmc(
         )
         _stop_if(first.interrupted)
         weights = first.draws.values["weights"]
-        if any(learn):
-            problem = problem._replace(priors=learn_priors(problem.priors, weights, learn))
+        if any(task.learn):
+            problem = problem._replace(priors=learn_priors(problem.priors, weights, task.learn))
         typical = _points_of(problem.priors, jax.tree.map(_spread_out, weights))
         start = jax.tree.map(lambda leaf: leaf[:, -1], typical)
-    counts = {"n_warmup": n_warmup - n_first, "n_draws": n_draws, "thin": thin}
+    stage = partial(stage, key_second, start, typical, problem)
+    counts = {"n_warmup": n_warmup - n_first, "n_draws": chosen.n_draws or STEPS}
+    counts["thin"] = chosen.thin or 1
     if checkpoint is None:
-        second = stage(key_second, start, typical, problem, **counts)
-        _stop_if(second.draws.n_draws == 0)
-        return McmcFit(second.draws, problem.priors, second)
-    nothing = stage(key_second, start, typical, problem, n_warmup=0, n_draws=0)
+        run = stage(**counts)
+        draws = run.draws
+    else:
+        run, draws = _saved(stage, checkpoint, counts)
+    _stop_if(draws.n_draws == 0)
+    notes = {"acceptance": run.acceptance, "interrupted": run.interrupted}
+    return Fitted(draws, problem.priors, notes)
+
+
+def _saved(
+    stage: Callable[..., Run], checkpoint: Checkpoint, counts: dict[str, int]
+) -> tuple[Run, Draws]:
+    """A stage that is saved while it lasts, or taken up; a finished one needs no checkpoint."""
+    nothing = stage(n_warmup=0, n_draws=0)
     state, earlier = checkpoint.load((nothing.state, nothing.draws)) or (None, nothing.draws)
     with checkpoint:
-        second = stage(
-            key_second, start, typical, problem, **counts, on_chunk=checkpoint, resume=state
-        )
-    if not second.interrupted:
+        run = stage(**counts, on_chunk=checkpoint, resume=state)
+    if not run.interrupted:
         checkpoint.remove(may_fail=True)
-    draws = earlier.followed_by(second.draws)
-    _stop_if(draws.n_draws == 0)
-    return McmcFit(draws, problem.priors, second)
+    return run, earlier.followed_by(run.draws)
+
+
+def _placed(data: Data) -> Data:
+    """Data as compiled programs are given them: sparse rows stay on the host."""
+    if sp.issparse(data.rows):
+        return on_host(data)
+    mesh = current_mesh()
+    return data if mesh is None else shard(data, mesh)
 
 
 def _stop_if(interrupted: bool) -> None:
@@ -189,7 +193,7 @@ def _stage(
     typical: Point,
     problem: Problem,
     *,
-    spread: Any = None,
+    placed: Data,
     **options: Any,
 ) -> Run:
     some = subsample(jax.random.key(0), problem, FISHER_ROWS)
@@ -202,7 +206,7 @@ def _stage(
         steps=method.steps,
         targets=method.targets,
         collect=method.collect,
-        data=problem if spread is None else problem._replace(batch=spread),
+        data=problem._replace(data=placed),
         **options,
     )
 
@@ -221,30 +225,32 @@ def _spread_out(draws: np.ndarray) -> Array:
 
 def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
     """A problem with at most ``n_rows`` of the rows, each counting for more; dense in any case."""
-    batch = problem.batch
-    total: int = batch.rows.shape[0]
-    if total <= n_rows and not isinstance(batch, SparseBatch):
+    data = problem.data
+    total: int = data.rows.shape[0]
+    sparse = sp.issparse(data.rows)
+    if total <= n_rows and not sparse:
         return problem
     chosen: Any = np.arange(total)
     if total > n_rows:
         chosen = jax.random.choice(key, total, (n_rows,), replace=False)
-    if isinstance(batch, SparseBatch):
-        part = Batch(*(jnp.asarray(leaf) for leaf in batch.dense(np.asarray(chosen))))
+    if sparse:
+        data = Data(*(leaf[np.asarray(chosen)] for leaf in data))
+        part = Data(*map(jnp.asarray, data._replace(rows=data.rows.toarray())))
     else:
-        part = Batch(*(leaf[chosen] for leaf in batch))
-    scale = jnp.sum(batch.weights) / jnp.sum(part.weights)
-    return problem._replace(batch=part._replace(weights=part.weights * scale))
+        part = Data(*(leaf[chosen] for leaf in data))
+    scale = jnp.sum(problem.data.weights) / jnp.sum(part.weights)
+    return problem._replace(data=part._replace(weights=part.weights * scale))
 
 
-def learn_priors(priors: Priors, weights: Weights, learn: tuple[bool, bool]) -> Priors:
+def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:
     """The M step from draws of the weights, for the priors to learn, which are polar."""
-    gate = jnp.asarray(weights.gate)
-    experts = jnp.asarray(weights.experts).reshape(*weights.experts.shape[:-2], -1)
-    updated = [
-        update_prior(prior, Components.from_vectors(draws)) if wanted else prior
-        for prior, draws, wanted in zip(priors, (gate, experts), learn, strict=True)
-    ]
-    return Priors(*updated)
+    vectors = jnp.asarray(weights.gate), flat_experts(jnp.asarray(weights.experts))
+    return Pair(
+        *(
+            update_prior(prior, Components.from_vectors(draws)) if wanted else prior
+            for prior, draws, wanted in zip(priors, vectors, learn, strict=True)
+        )
+    )
 
 
 @jax.jit
@@ -254,8 +260,8 @@ def _points_of(priors: Priors, weights: Weights) -> Point:
 
 def point_of(priors: Priors, weights: Weights) -> Point:
     """Free coordinates of weights."""
-    experts = weights.experts.reshape(weights.experts.shape[0], -1)
-    return Point(from_vectors(priors.gate, weights.gate), from_vectors(priors.experts, experts))
+    vectors = weights.gate, flat_experts(weights.experts)
+    return Pair(*map(from_vectors, priors, vectors))
 
 
 def trajectory_steps(step: Scalar) -> Array:
@@ -272,7 +278,7 @@ def _whitened() -> Sampler:
         return latents.whitening.apply(latents.u)
 
     def enter(x: Point, typical: Point, problem: Problem) -> Whitened:
-        whitening = fisher_whitening(problem.priors, typical, problem.expert, problem.batch)
+        whitening = fisher_whitening(problem.priors, typical, problem.expert, problem.data)
         return Whitened(whitening.solve(x), whitening)
 
     def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
@@ -290,30 +296,30 @@ def _whitened() -> Sampler:
     return Sampler(enter, recipe, collect, {"weights": 0.1}, {"weights": 0.8})
 
 
-def _polar_weights(gate: Components, experts: Components, problem: Problem) -> Weights:
-    vectors = experts.vectors
-    return Weights(gate.vectors, vectors.reshape(len(vectors), problem.expert.n_outputs, -1))
+def _polar_weights(components: Pair[Components], problem: Problem) -> Weights:
+    gate, experts = (one.vectors for one in components)
+    return Pair(gate, experts.reshape(len(experts), problem.expert.n_outputs, -1))
 
 
-def _log_polar(gate: Components, experts: Components, problem: Problem) -> Scalar:
-    priors = problem.priors
-    prior = priors.gate.log_prob_polar(gate) + priors.experts.log_prob_polar(experts)
-    return prior + log_lik(problem.expert, _polar_weights(gate, experts, problem), problem.batch)
+def _log_polar(components: Pair[Components], problem: Problem) -> Scalar:
+    gate, experts = map(lambda prior, one: prior.log_prob_polar(one), problem.priors, components)
+    weights = _polar_weights(components, problem)
+    return gate + experts + log_lik(problem.expert, weights, problem.data)
 
 
-def _components_of(x: Point, problem: Problem) -> tuple[Components, Components]:
+def _components_of(x: Point, problem: Problem) -> Pair[Components]:
     weights = weights_of(problem.priors, x, problem.expert)
-    experts = weights.experts.reshape(weights.experts.shape[0], -1)
-    return Components.from_vectors(weights.gate), Components.from_vectors(experts)
+    vectors = weights.gate, flat_experts(weights.experts)
+    return Pair(*map(Components.from_vectors, vectors))
 
 
 def _geodesic() -> Sampler:
     names = Polar._fields
     on_sphere = {name: not name.endswith("length") for name in names}
 
-    def parts(latents: Polar) -> tuple[Components, Components]:
+    def parts(latents: Polar) -> Pair[Components]:
         gate = Components(latents.gate, jnp.exp(latents.gate_log_length))
-        return gate, Components(latents.experts, jnp.exp(latents.experts_log_length))
+        return Pair(gate, Components(latents.experts, jnp.exp(latents.experts_log_length)))
 
     def enter(x: Point, typical: Point, problem: Problem) -> Polar:
         gate, experts = _components_of(x, problem)
@@ -323,13 +329,13 @@ def _geodesic() -> Sampler:
     def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
         def density(latents: Polar) -> Scalar:
             jacobian = jnp.sum(latents.gate_log_length) + jnp.sum(latents.experts_log_length)
-            return _log_polar(*parts(latents), problem) + jacobian
+            return _log_polar(parts(latents), problem) + jacobian
 
         kernel = geodesic_hmc(steps["weights"], GEODESIC_STEPS, sphere=on_sphere)
         return sweep(weights=within(kernel, names, density))
 
     def collect(latents: Polar, problem: Problem) -> dict[str, Any]:
-        return _draw(_polar_weights(*parts(latents), problem), problem)
+        return _draw(_polar_weights(parts(latents), problem), problem)
 
     return Sampler(enter, recipe, collect, {"weights": 0.02}, {"weights": 0.8})
 
@@ -343,11 +349,11 @@ def _metropolis() -> Sampler:
     }
 
     def enter(x: Point, typical: Point, problem: Problem) -> Walk:
-        return Walk(*_components_of(x, problem))
+        return _components_of(x, problem)
 
     def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
         def density(latents: Walk) -> Scalar:
-            return _log_polar(*latents, problem)
+            return _log_polar(latents, problem)
 
         moves = {
             name: within(each_row(walk(steps[name])), block, density)
@@ -356,7 +362,7 @@ def _metropolis() -> Sampler:
         return sweep(**moves)
 
     def collect(latents: Walk, problem: Problem) -> dict[str, Any]:
-        return _draw(_polar_weights(*latents, problem), problem)
+        return _draw(_polar_weights(latents, problem), problem)
 
     # 0.234 for many coordinates, 0.44 for one: the classical optima of random walks
     targets = {name: 0.234 if "directions" in name else 0.44 for name in walks}
@@ -364,7 +370,7 @@ def _metropolis() -> Sampler:
 
 
 def _draw(weights: Weights, problem: Problem) -> dict[str, Any]:
-    return {"weights": weights, "log_lik": log_lik(problem.expert, weights, problem.batch)}
+    return {"weights": weights, "log_lik": log_lik(problem.expert, weights, problem.data)}
 
 
 SAMPLERS = {"hmc": _whitened(), "geodesic": _geodesic(), "metropolis": _metropolis()}

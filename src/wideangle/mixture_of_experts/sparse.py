@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.mixture_of_experts.experts import ExpertLikelihood, LogisticExperts, SoftmaxExperts
+from wideangle.mixture_of_experts.data import Data
 from wideangle.types import Array, Scalar
 
 MAX_PARTS = 16
@@ -28,52 +28,57 @@ MAX_PARTS = 16
 ROW_COST = 10
 """What a row costs beside its entries, in entries."""
 
-_REGISTER: WeakValueDictionary[int, SparseBatch] = WeakValueDictionary()
+_REGISTER: WeakValueDictionary[int, SparseRows] = WeakValueDictionary()
 _NUMBERS = itertools.count(1)
 
 
 @jax.tree_util.register_pytree_node_class
-class SparseBatch:
-    """Rows (N, p) as a SciPy CSR matrix, targets (N,), and how much each row counts (N,).
+class SparseRows:
+    """A CSR matrix on the host, with the targets and weights of its rows.
 
-    Takes the place of a dense ``Batch``. As a pytree it has one leaf, its number. It must live as
-    long as programs that were given it run: those that hand it to ``run`` hold it that long.
+    As a pytree it has one leaf, its number. It must live as long as programs that were given it
+    run: those that hand it to ``run`` hold it that long.
     """
 
-    def __init__(self, rows: Any, targets: Any, weights: Any) -> None:
-        self.rows: Any = sp.csr_array(rows)
-        self.targets = np.asarray(targets, np.int32)
-        self.weights = np.asarray(weights)
-        self.n_columns = int(self.rows.shape[1])
+    def __init__(self, data: Data) -> None:
+        self.data = Data(
+            sp.csr_array(data.rows), np.asarray(data.targets, np.int32), np.asarray(data.weights)
+        )
+        self.n_columns = int(data.rows.shape[1])
         number = next(_NUMBERS) % 2**31
         self.number: Any = np.int32(number)
         _REGISTER[number] = self
-        self._parts: dict[Any, _Rows] = {}
+        self._layouts: dict[Any, _Layout] = {}
 
     def tree_flatten(self) -> tuple[tuple[Any], int]:
         """The number, and what a program depends on."""
         return (self.number,), self.n_columns
 
     @classmethod
-    def tree_unflatten(cls, n_columns: int, leaves: Sequence[Any]) -> SparseBatch:
+    def tree_unflatten(cls, n_columns: int, leaves: Sequence[Any]) -> SparseRows:
         """What a compiled program sees: a number without its matrix."""
-        batch = object.__new__(cls)
-        batch.number, batch.n_columns = leaves[0], n_columns
-        return batch
+        rows = object.__new__(cls)
+        rows.number, rows.n_columns = leaves[0], n_columns
+        return rows
 
-    def dense(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Some of the rows made dense, with their targets and weights."""
-        return self.rows[chosen].toarray(), self.targets[chosen], self.weights[chosen]
-
-    def rows_for(self, dtype: Any) -> _Rows:
+    def layout(self, dtype: Any) -> _Layout:
         """Rows that count, in the precision of the weight vectors; made once for each."""
         key = np.dtype(dtype)
-        if key not in self._parts:
-            self._parts[key] = _Rows.of(self, key)
-        return self._parts[key]
+        if key not in self._layouts:
+            self._layouts[key] = _Layout.of(self.data, key)
+        return self._layouts[key]
 
 
-class _Rows(NamedTuple):
+def on_host(data: Data) -> Data:
+    """Sparse data as a compiled program can be given them; targets and weights are with the rows.
+
+    >>> on_host(Data(sp.eye_array(3, format="csr"), np.zeros(3), np.ones(3))).targets is None
+    True
+    """
+    return Data(SparseRows(data), None, None)
+
+
+class _Layout(NamedTuple):
     """Arguments of the machine code that do not change from call to call."""
 
     csr: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -82,27 +87,22 @@ class _Rows(NamedTuple):
     parts: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, batch: SparseBatch, dtype: Any) -> _Rows:
-        live = batch.weights > 0
-        rows: Any = batch.rows if np.all(live) else batch.rows[live]
+    def of(cls, data: Data, dtype: Any) -> _Layout:
+        live = data.weights > 0
+        rows: Any = data.rows if np.all(live) else data.rows[live]
         csr = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(dtype)
-        weights = batch.weights[live].astype(dtype)
+        weights = data.weights[live].astype(dtype)
         # Fewer parts where summing up their gradients would cost as much as the rows. The number
         # of cores has no say: the same data give the same bits everywhere.
-        n_parts = int(np.clip(rows.nnz // (8 * max(batch.n_columns, 1)), 1, MAX_PARTS))
+        n_parts = int(np.clip(rows.nnz // (8 * max(rows.shape[1], 1)), 1, MAX_PARTS))
         cost = csr[0] + ROW_COST * np.arange(len(csr[0]))
         cuts = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1)[1:-1])
         ends = [0, *map(int, cuts), rows.shape[0]]
-        return cls(csr, batch.targets[live], weights, list(itertools.pairwise(ends)))
-
-
-def has_sparse_form(expert: ExpertLikelihood) -> bool:
-    """Whether the machine code knows this kind of expert."""
-    return isinstance(expert, LogisticExperts | SoftmaxExperts)
+        return cls(csr, data.targets[live], weights, list(itertools.pairwise(ends)))
 
 
 def sparse_log_lik(
-    batch: SparseBatch, gate: Array, experts: Array, *, gradient: bool
+    rows: SparseRows, gate: Array, experts: Array, *, gradient: bool
 ) -> tuple[Scalar, Array, Array]:
     """Log-likelihood and its gradients in the weights of gate (K, p) and experts (K, O, p).
 
@@ -112,7 +112,7 @@ def sparse_log_lik(
     shapes = (gate.shape, experts.shape) if gradient else ((0,), (0,))
     results = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((), *shapes))
     function = _with_gradient if gradient else _value_only
-    arguments = batch.number, gate.astype(dtype), experts.astype(dtype)
+    arguments = rows.number, gate.astype(dtype), experts.astype(dtype)
     return jax.pure_callback(function, results, *arguments, vmap_method="expand_dims")
 
 
@@ -133,7 +133,7 @@ def _on_host(number: Any, gate: Any, experts: Any, *, gradient: bool) -> tuple[n
     shape = experts.shape[-3:]
     experts = np.broadcast_to(experts, (*leading, *shape)).reshape(-1, *shape)
     jobs = [
-        _Job(_REGISTER[int(number)].rows_for(gate.dtype), *pair, gradient=gradient)
+        _Job(_REGISTER[int(number)].layout(gate.dtype), *pair, gradient=gradient)
         for number, *pair in zip(numbers, gates, experts, strict=True)
     ]
     tasks = [(job, part) for job in jobs for part in job.rows.parts]
@@ -149,7 +149,7 @@ def _on_host(number: Any, gate: Any, experts: Any, *, gradient: bool) -> tuple[n
 class _Job:
     """The likelihood at one point: weights in the layout of the machine code, and the sums."""
 
-    def __init__(self, rows: _Rows, gate: Any, experts: Any, *, gradient: bool) -> None:
+    def __init__(self, rows: _Layout, gate: Any, experts: Any, *, gradient: bool) -> None:
         from wideangle.mixture_of_experts.sparse_kernel import NEVER, WIDTH  # compiled on use
 
         self.rows = rows

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
-from wideangle.mixture_of_experts import evaluate
-from wideangle.mixture_of_experts import fit as moe_fit
-from wideangle.mixture_of_experts.collapsed import as_weights
-from wideangle.mixture_of_experts.scaling import Scaling, scaling_from
+from wideangle.mixture_of_experts import variational
+from wideangle.mixture_of_experts.data import Data, Scaling, scaling_from
+from wideangle.mixture_of_experts.predict import predict
+from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_for
 from wideangle.mixture_of_experts.variational import VariationalFit
+from wideangle.posterior import Draws
 from wideangle.settings import Settings, Variational
 from wideangle.streaming.minibatches import StreamedMinibatches
 from wideangle.streaming.sources import RowSource
@@ -36,7 +37,7 @@ class Prepared:
     classes: np.ndarray
     class_weights: np.ndarray
     scaling: Scaling
-    sample: moe_fit.Rows
+    sample: Data
     """Some rows as the model sees them, weighted to stand for all."""
     n_rows: int
     key: Key
@@ -85,20 +86,20 @@ def prepare(
         standardise=standardise,
         intercept=intercept,
     )
-    nothing = moe_fit.Rows(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
+    nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
     prepared = Prepared(found.classes, class_weights, scaling, nothing, n_rows, key, found)
     rows, targets, weights = prepared.encode(found.rows, found.targets)
     share = class_weights @ counts / max(weights.sum(), 1e-300)
-    return replace(prepared, sample=moe_fit.Rows(rows, targets, weights * share))
+    return replace(prepared, sample=Data(rows, targets, weights * share))
 
 
 def fit(
-    task: moe_fit.Task,
+    task: Task,
     source: RowSource,
     found: Prepared,
     buffer_bytes: int = BUFFER_BYTES,
-) -> moe_fit.Fitted:
-    """Draws of the laws reached on minibatches from the source."""
+) -> Fitted:
+    """Draws of the approximations reached on minibatches from the source."""
     key_fit, key_draw = jax.random.split(found.key)
     sample = found.sample
     stream = partial(
@@ -113,29 +114,26 @@ def fit(
     facts = {"sums": moments.sums, "squares": moments.squares, "counts": moments.counts}
     facts |= {"rows": sample.rows, "targets": sample.targets, "starts": source.starts}
     facts["buffer"] = np.array(buffer_bytes)
-    checkpoint = moe_fit.checkpoint_for(found.key, task, facts)
-    fits = moe_fit.climb_by_vi(key_fit, task, sample, checkpoint=checkpoint, stream=stream)
+    checkpoint = checkpoint_for(found.key, task, facts)
+    fits = variational.fit_starts(key_fit, task, sample, checkpoint=checkpoint, stream=stream)
     fits = [with_sampling_error(fit, sample, found.n_rows) for fit in fits]
-    fitted = moe_fit.fitted_by_vi(key_draw, fits)
+    fitted = variational.draws_of(key_draw, fits)
     fitted.notes["n_rows"] = found.n_rows
     return fitted
 
 
-def with_sampling_error(fit: VariationalFit, sample: moe_fit.Rows, n_rows: int) -> VariationalFit:
+def with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> VariationalFit:
     r"""Add to the error of the bound that it was computed on a sample of n of N rows.
 
     .. math:: N \,\mathrm{sd}(w_i \log p(y_i\mid x_i)) \sqrt{(1 - n/N) / n}
 
-    with the mean weights in place of their law.
+    with the mean weights in place of their distribution.
     """
-    mean = as_weights(*evaluate.means(fit.guides), n_outputs=fit.expert.n_outputs)
-    one = jax.tree.map(lambda leaf: leaf[None], mean)
+    mean = jax.tree.map(lambda leaf: leaf[None, None], fit.mean)
+    chance, _ = predict(fit.expert, Draws({"weights": mean}), sample.rows)
     n = len(sample.targets)
-    values = np.empty(n)
-    for part, chunk in evaluate.chunks(sample.rows, np.float32):
-        chance = np.asarray(evaluate.predict(fit.expert, one, chunk))[: part.stop - part.start]
-        own = chance[np.arange(len(chance)), sample.targets[part]]
-        values[part] = np.log(np.maximum(own, 1e-30)) * sample.weights[part]
+    seen = chance[np.arange(n), sample.targets]
+    values = np.log(np.maximum(seen, 1e-30)) * sample.weights
     # Weights of the sample already stand for N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))

@@ -2,137 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
+from jax import lax, random
 
-from wideangle.checks import check_choice, check_count, check_range
-from wideangle.infer.ascent import Ascent, AscentState
-from wideangle.mixture_of_experts import evaluate
-from wideangle.mixture_of_experts.climb import Data, Job, Stream, plain
-from wideangle.mixture_of_experts.collapsed import Guides, as_weights
-from wideangle.mixture_of_experts.experts import ExpertLikelihood
-from wideangle.mixture_of_experts.likelihood import Batch, Weights
-from wideangle.priors.components import ComponentPrior
+from wideangle.infer.ascent import Ascent, AscentState, Minibatches, ascend, begin
+from wideangle.mixture_of_experts.collapsed import (
+    Objective,
+    Terms,
+    as_weights,
+    n_noise,
+    negative_kl,
+)
+from wideangle.mixture_of_experts.coordinates import Priors
+from wideangle.mixture_of_experts.data import Data, chunks
+from wideangle.mixture_of_experts.guides import Guide, Guides, VmfGuide, start
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
+from wideangle.mixture_of_experts.task import (
+    Fitted,
+    Regulariser,
+    Task,
+    checkpoint_of,
+)
+from wideangle.posterior import Draws
+from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.learning import update_prior
+from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
-from wideangle.types import Key
+from wideangle.types import Array, Components, Key
 
-__all__ = [
-    "Data",
-    "VariationalFit",
-    "choose_temperature",
-    "fit_vi",
-    "predict_proba",
-    "usual_temperature",
-]
-
-GUIDES = ("vmf", "diagonal")
-TEMPERATURES = (0.2, 0.35, 0.6, 1.0)
-"""What ``temperature="held-out"`` chooses from, with ``TRIALS`` starts each."""
-HELD_OUT, FEWEST_HELD_OUT, TRIALS = 0.2, 20, 2
+RATE = 0.02
+"""Top learning rate of locations; the others have twice as much."""
+MIN_PASSES, FULL_STEPS, MANY_STEPS = 20, 1500, 20_000
+"""Passes over many rows, steps when a step sees all rows, and steps after which no further pass
+is begun; see :func:`n_steps_of`."""
+TABLE = 2**22
+"""Normals drawn once; steps read them at random places, since fresh ones would cost more than
+the model itself."""
+M_STEPS, M_DRAWS = (0.3, 0.5, 0.7), 32
+"""Where in the run priors are learned: after the first search, before the last refinement; and
+draws behind it."""
 FEW_ROWS, MANY_ROWS, COOL = 500, 2000, 0.35
-DRAW_BYTES = 2**26
-"""Most memory for the draws evaluated at once."""
-ELBO_DRAWS = 32
-USED = 0.01
-"""Mean gate mass above which an expert counts as used."""
+ELBO_DRAWS, POSTERIOR_DRAWS = 32, 64
+"""Draws behind the bound that is reported, and draws kept of each start."""
+
+Stream = Callable[[int], Any]
+"""Seed in, batches out (:class:`wideangle.infer.ascent.Batches` with ``size``, ``per_pass``)."""
 
 
 @dataclass(frozen=True)
 class VariationalFit:
-    """One start: the law q it reached, and how good that is."""
+    """One start: the distribution q it reached, and how good that is."""
 
     guides: Guides
-    """q of gate and experts; ``guides.gate.factors`` are vMF and Gamma factors for q="vmf"."""
+    """q of gate and experts; ``guides.gate.factors`` are vMF and Gamma factors for "vmf"."""
     expert: ExpertLikelihood
+    priors: Priors
+    """As learned."""
+    temperature: float
     trace: np.ndarray
     """The (tempered) objective at every step, nats; noisy."""
-    elbo: float
-    """Lower bound on the log evidence (temperature 1), whatever the temperature of the fit."""
-    elbo_error: float
-    """Its Monte Carlo standard error."""
-    gate_mass: np.ndarray
-    """Mean probability of each expert over the rows, (K,)."""
-    temperature: float
     interrupted: bool
-    state: AscentState
-    priors: tuple[ComponentPrior, ComponentPrior]
-    """Of gate and experts, as learned."""
-    key: Key
-    """Randomness of predictions: the same fit always predicts the same."""
+    elbo: float = math.nan
+    """Lower bound on the log evidence (temperature 1), whatever the temperature of the fit."""
+    elbo_error: float = math.nan
+    """Its Monte Carlo standard error."""
 
     @property
-    def used(self) -> int:
-        """Experts with more than one per cent of the gate's mass; the others are idle."""
-        return int(np.sum(self.gate_mass > USED))
+    def mean(self) -> Weights:
+        """Expected weights."""
+        return as_weights(*_means(self.guides), n_outputs=self.expert.n_outputs)
 
     def sample(self, key: Key, n: int) -> Weights:
         """Exact draws of q, with leading axis n."""
         # One call for each: with one output both have the same shape and share a program.
-        parts = [
-            evaluate.draw(g, k, n) for g, k in zip(self.guides, random.split(key), strict=True)
-        ]
+        parts = [_draw(g, k, n) for g, k in zip(self.guides, random.split(key), strict=True)]
         return as_weights(parts[0], parts[1], self.expert.n_outputs)
 
 
-def fit_vi(
+def fit(key: Key, task: Task, data: Data) -> Fitted:
+    """Draws of the approximations of several starts; a start counts as a chain."""
+    key_fit, key_draw = random.split(key)
+    fits = fit_starts(key_fit, task, data, checkpoint=checkpoint_of(key, task, data))
+    return draws_of(key_draw, fits)
+
+
+def draws_of(key: Key, fits: list[VariationalFit]) -> Fitted:
+    """Draws of the approximations that were reached, one chain for each."""
+    keys = random.split(key, len(fits))
+    each = [fit.sample(k, POSTERIOR_DRAWS) for fit, k in zip(fits, keys, strict=True)]
+    draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
+    notes = {
+        "elbo": [fit.elbo for fit in fits],
+        "elbo_error": [fit.elbo_error for fit in fits],
+        "temperature": fits[0].temperature,
+        "interrupted": fits[0].interrupted,
+        "steps": len(fits[0].trace),
+    }
+    return Fitted(Draws({"weights": draws}), fits[0].priors, notes)
+
+
+def fit_starts(
     key: Key,
+    task: Task,
     data: Data,
-    gate_prior: ComponentPrior,
-    expert_prior: ComponentPrior,
-    expert: ExpertLikelihood,
     *,
-    q: str = "vmf",
-    temperature: float | str = "auto",
-    n_starts: int = 4,
-    n_passes: int | None = None,
-    batch_size: int = 1024,
-    learning_rate: float = 0.02,
-    strengths: tuple[float, float] = (0.0, 0.0),
-    gamma: float = 1.0,
-    learn: tuple[bool, bool] = (False, False),
-    dtype: Any = np.float32,
-    progress: bool | None = None,
-    callback: Callable[[AscentState, np.ndarray], None] | None = None,
-    resume: Sequence[VariationalFit] | None = None,
     checkpoint: Checkpoint | None = None,
     stream: Stream | None = None,
+    dtype: Any = np.float32,
 ) -> list[VariationalFit]:
-    r"""Fit q by stochastic ascent of the collapsed bound, from several starts at once.
+    r"""Climb the collapsed bound from several starts at once, and say how good it is in the end.
 
     Parameters
     ----------
-    gate_prior, expert_prior
-        Priors over K vectors of length p, and over K vectors of length O p.
-    q
-        ``"vmf"``: vMF directions and Gamma lengths, for which the type II mutual-angular prior is
-        tractable. ``"diagonal"``: independent Gaussian weights; any prior.
-    temperature
-        Weight :math:`\tau` of the divergence from the prior. Below 1 the objective is no bound,
-        but more experts stay alive and averaged predictions are better once there are thousands
-        of rows. ``"auto"`` is :func:`usual_temperature`; ``"held-out"`` takes three times as long
-        and is :func:`choose_temperature`.
-    n_starts
-        Starts; their predictions are averaged, which is worth more than more passes.
-    n_passes
-        Passes over the data; by default 20, more for few rows (1500 for up to ``batch_size``).
-    strengths, gamma
-        :math:`\lambda_1, \lambda_2` of the angular regulariser of experts and gate
-        (paper: BMEM-PR).
-    learn
-        Whether to update mean direction and Gamma distribution of the priors of gate and experts
-        by M steps on the way, all starts together (``fit.priors``); polar priors only.
-    callback
-        Called as ``callback(state, trace)`` between compiled calls.
-    resume
-        Fits of an interrupted call with the same key and options; they are taken up again.
+    task
+        With :class:`~wideangle.Variational` as its inference. Below temperature 1 the objective is
+        no bound, but more experts stay alive and averaged predictions are better once there are
+        thousands of rows. Priors to learn are updated by M steps on the way, all starts together.
     checkpoint
-        Saves the climb while it lasts, and takes up one that was saved.
+        Saves the climb while it lasts, and takes up one that was saved; a finished run needs none.
     stream
         Where minibatches come from, ``seed -> batches``. ``data`` is then a sample of the rows,
         weighted to stand for all of them: starts and the bound at the end come from it.
@@ -141,85 +138,168 @@ def fit_vi(
     -----
     Ctrl-C keeps what was reached and sets ``interrupted``. Everything follows from ``key``.
     """
-    check_choice("q", q, GUIDES)
-    check_count("batch_size", batch_size, 1)
-    check_range("learning_rate", learning_rate, 0.0, open_low=True)
-    options = (q, n_passes, batch_size, learning_rate, strengths, gamma, dtype, learn)
-    priors = (gate_prior, expert_prior) if resume is None else resume[0].priors
-    job = Job(plain(priors[0], q), plain(priors[1], q), expert, *options)
-    data = job.checked(data)
-    key_auto, key_climb, key_report = random.split(key, 3)
-    state = None
-    if resume is not None:
-        state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[fit.state for fit in resume])
-        taus = np.array([fit.temperature for fit in resume])
-    else:
-        tau = temperature
-        if isinstance(temperature, str):
-            held_out = check_choice("temperature", temperature, ("auto", "held-out")) == "held-out"
-            total = data.rows.shape[0]
-            tau = choose_temperature(key_auto, job, data) if held_out else usual_temperature(total)
-        check_range("temperature", tau, 0.0)
-        taus = np.broadcast_to(tau, (check_count("n_starts", n_starts, 1),))
-    result, job = job.climb(
-        key_climb, data, taus, state,
-        stream=stream, checkpoint=checkpoint, progress=progress, callback=callback,
-    )  # fmt: skip
-    fits = _fits(job, key_report, result, taus)
-    for place, earlier in enumerate(resume or ()):
-        joined = np.concatenate([earlier.trace, fits[place].trace])
-        fits[place] = replace(fits[place], trace=joined)
-    return [assess(fit, job, data) for fit in fits]
+    chosen = task.inference
+    targets, weights = np.asarray(data.targets, np.int32), np.asarray(data.weights, dtype)
+    data = Data(data.rows, targets, weights)
+    tau = chosen.temperature
+    tau = usual_temperature(len(targets)) if isinstance(tau, str) else tau
+    task = task._replace(priors=Pair(*(_closed_form(p, chosen.guide) for p in task.priors)))
+    # The first of three keys is not used: the others are those of earlier versions.
+    key_climb, key_report = random.split(key, 3)[1:]
+    with checkpoint or nullcontext():
+        result, priors = _climb(key_climb, task, data, tau, checkpoint, stream, dtype)
+    if checkpoint is not None and not result.interrupted:
+        checkpoint.remove(may_fail=True)
+    fits = []
+    for place, key_start in enumerate(random.split(key_report, chosen.n_starts)):
+        guides = jax.tree.map(lambda leaf, place=place: leaf[place], result.state.position)
+        trace = result.trace[:, place]
+        fit = VariationalFit(guides, task.expert, priors, float(tau), trace, result.interrupted)
+        fits.append(assess(key_start, fit, data, dtype))
+    return fits
 
 
-def _fits(job: Job, key: Key, result: Ascent, taus: np.ndarray) -> list[VariationalFit]:
-    def one(place: int, own: Key) -> VariationalFit:
-        state = jax.tree.map(lambda leaf: leaf[place], result.state)
-        unknown = {"elbo": np.nan, "elbo_error": np.nan, "gate_mass": np.empty(0)}
-        return VariationalFit(
-            guides=state.position,
-            expert=job.expert,
-            priors=(job.gate_prior, job.expert_prior),
-            trace=result.trace[:, place],
-            temperature=float(taus[place]),
-            interrupted=result.interrupted,
-            state=state,
-            key=own,
-            **unknown,
+def _climb(
+    key: Key,
+    task: Task,
+    data: Data,
+    temperature: float,
+    checkpoint: Checkpoint | None,
+    stream: Stream | None,
+    dtype: Any,
+) -> tuple[Ascent, Priors]:
+    """Climb from fresh starts, or from where a checkpoint was; with the priors learned so far."""
+    keys = random.split(key, 4)
+    chosen, expert, priors = task.inference, task.expert, task.priors
+    n, n_starts = priors.gate.n_components, chosen.n_starts
+    seed = int(random.bits(keys[0], dtype=jnp.uint32))
+    batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype)
+    if stream is not None:
+        batches = stream(seed)
+    state = begin(start(keys[1], chosen.guide, expert, data, n, n_starts, dtype))
+    traces, interrupted = [np.zeros((0, n_starts))], False
+    if checkpoint is not None:
+        state, priors, traces[0] = _loaded(checkpoint, state, priors)
+    need = n_starts * n_noise(expert, state.position) * n * batches.size
+    table = random.normal(keys[2], (max(TABLE, 2 * need),), dtype)
+    n_steps = n_steps_of(batches.per_pass, chosen.n_passes)
+
+    def save(state: AscentState, trace: np.ndarray) -> None:
+        if checkpoint is not None:
+            whole = np.concatenate([*traces[1:], trace])
+            checkpoint((state, jax.tree.leaves(priors)), {"trace": whole.T})
+
+    for stop in (*m_steps(n_steps, task.learn), n_steps):
+        if interrupted or int(state.step[0]) > stop:
+            continue
+        temperatures = np.full(n_starts, temperature)
+        part = ascend(
+            keys[3],
+            Objective(expert),
+            state,
+            batches,
+            (table, terms(priors, temperatures, task.regulariser, dtype)),
+            rates=rates_of(state.position),
+            n_steps=n_steps,
+            until=stop,
+            progress=task.progress,
+            callback=save,
+            mesh=current_mesh(),
         )
+        state, interrupted = part.state, part.interrupted
+        traces.append(part.trace)
+        if stop < n_steps and not interrupted:
+            # Depends on q alone: a run taken up again just here does the same once more.
+            key_m = random.fold_in(keys[1], stop)
+            priors = learned(key_m, state.position, priors, task.learn)
+    return Ascent(state, np.concatenate(traces), interrupted), priors
 
-    return [one(place, own) for place, own in enumerate(random.split(key, len(taus)))]
+
+def _loaded(
+    checkpoint: Checkpoint, state: AscentState, priors: Priors
+) -> tuple[AscentState, Priors, np.ndarray]:
+    """State, priors and trace of a checkpoint; without one, those of a fresh start."""
+    leaves, structure = jax.tree.flatten(priors)
+    nothing = {"trace": np.zeros((len(state.step), 0))}
+    # Learned priors may be of another precision than those given.
+    found = checkpoint.load(((state, [...] * len(leaves)), nothing))
+    if found is None:
+        return state, priors, nothing["trace"].T
+    (state, leaves), earlier = found
+    state = jax.tree.map(jnp.asarray, state)
+    return state, jax.tree.unflatten(structure, leaves), earlier["trace"].T
 
 
-def assess(fit: VariationalFit, job: Job, data: Data, n_draws: int = ELBO_DRAWS) -> VariationalFit:
-    r"""Add the bound at temperature 1 and the gate's mass.
+def rates_of(guides: Guides) -> Guides:
+    """Learning rates: logarithms of widths and shapes have farther to go than locations."""
+    return Pair(*(type(g)(RATE, *[2.0 * RATE] * (len(g) - 1)) for g in guides))
 
-    Mean over exact draws W of :math:`\log p(y\mid W) - \nabla\cdot(W - EW)`, the gradient
-    being that at the mean: a control variate of mean 0 that takes out the first order.
+
+def terms(
+    priors: Priors, temperatures: Any, regulariser: Regulariser | None, dtype: Any = np.float32
+) -> Terms:
+    """What is maximised beside the data; the regulariser costs nothing where it is off."""
+    every = Terms(priors, temperatures, regulariser)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), every)
+
+
+def n_steps_of(per_pass: int, n_passes: int | None = None) -> int:
+    r"""Number of steps: by default :math:`\max(20, 1500\,m^{-5/4})` passes of m batches.
+
+    Little data needs steps, much data needs passes; more of either fits the bound better and
+    predicts no better. Beyond 1000 batches a pass (a million rows) the passes become fewer: at
+    20,000 steps q has long settled.
     """
-    key_draws, key_prior = random.split(fit.key)
-    draws = fit.sample(key_draws, n_draws)
-    guides, sums = fit.guides, None
-    mean = as_weights(*evaluate.means(guides), n_outputs=job.expert.n_outputs)
-    for part, chunk in evaluate.chunks(data.rows, job.dtype):
-        pad = (0, len(chunk) - (part.stop - part.start))
-        batch = Batch(chunk, np.pad(data.targets[part], pad), np.pad(data.weights[part], pad))
-        new = jax.tree.map(
-            lambda leaf: np.asarray(leaf, np.float64),
-            evaluate.log_liks(fit.expert, draws, mean, batch),
+    usual = min(MIN_PASSES, math.ceil(MANY_STEPS / per_pass))
+    return per_pass * (n_passes or max(usual, math.ceil(FULL_STEPS * per_pass**-1.25)))
+
+
+def m_steps(n_steps: int, learn: Pair[bool]) -> list[int]:
+    """Numbers of steps after which the priors are learned from q."""
+    if not any(learn):
+        return []
+    return sorted({int(part * n_steps) for part in M_STEPS} - {0, n_steps})
+
+
+def learned(key: Key, guides: Guides, priors: Priors, learn: Pair[bool]) -> Priors:
+    """The M step: priors that fit q best, all starts taken together."""
+    turns = zip(random.split(key), guides, priors, learn, strict=True)
+    return Pair(*(m_step(*turn) if wanted else turn[-1] for *turn, wanted in turns))
+
+
+def m_step(key: Key, guide: Guide, prior: ComponentPrior) -> PolarComponents:
+    r"""Update :math:`\mu_0, \alpha_1, \alpha_2` of a polar prior from q.
+
+    Leaves of the guide have a leading axis of starts; the update maximises the mean of their
+    bounds over the prior, so at fixed q no start's share is preferred and the mean cannot fall.
+    Gaussian factors have no closed form for lengths: ``M_DRAWS`` draws of each start stand for
+    them.
+
+    Paper: Appendix C, the M step.
+    """
+    assert isinstance(prior, PolarComponents)
+    if isinstance(guide, VmfGuide):
+        return update_prior(prior, guide.factors)
+    keys = random.split(key, guide.centres.shape[0])
+    draws = jax.vmap(lambda one, k: one.sample(k, M_DRAWS))(guide, keys)
+    return update_prior(prior, Components.from_vectors(draws))
+
+
+def _closed_form(prior: ComponentPrior, guide: str) -> ComponentPrior:
+    """The prior with zero concentration made explicit, once it is known that q can take it."""
+    if guide != "vmf" or isinstance(prior, GaussianComponents):
+        return prior
+    directions = getattr(prior, "directions", None)
+    if not isinstance(prior, PolarComponents) or not isinstance(directions, MutualAngular):
+        raise ValueError(f"{prior!r}: has no closed form under guide='vmf'; use guide='diagonal'.")
+    if not np.any(np.asarray(directions.concentration)):
+        flat = MutualAngular(*prior.event_shape, 0.0, "independent")
+        return PolarComponents(flat, prior.magnitude_shape, prior.magnitude_rate)
+    if directions.kind == "I":
+        raise ValueError(
+            "kind='I' has no closed form under guide='vmf'; use kind='II' or guide='diagonal'."
         )
-        sums = new if sums is None else jax.tree.map(np.add, sums, new)
-    assert sums is not None
-    values, slope, mass = sums
-    for one, centre, gradient in zip(draws, mean, slope, strict=True):
-        away = np.asarray(one, np.float64) - np.asarray(centre, np.float64)
-        values = values - np.tensordot(away, gradient, gradient.ndim)
-    divergences = evaluate.divergences(
-        random.split(key_prior, n_draws), guides, job.terms(jnp.ones(()))
-    )
-    errors = [np.std(x, ddof=1) / np.sqrt(n_draws) for x in (values, divergences)]
-    elbo = float(np.mean(values) + np.mean(divergences))
-    return replace(fit, elbo=elbo, elbo_error=float(np.hypot(*errors)), gate_mass=mass / mass.sum())
+    return prior
 
 
 def usual_temperature(n_rows: int) -> float:
@@ -232,50 +312,55 @@ def usual_temperature(n_rows: int) -> float:
     return float(1.0 - (1.0 - COOL) * np.clip(place, 0.0, 1.0))
 
 
-def choose_temperature(key: Key, job: Job, data: Data) -> float:
-    """The highest of ``TEMPERATURES`` within half a standard error of the best on held-out rows."""
-    total = data.rows.shape[0]
-    n_held = int(HELD_OUT * total)
-    if n_held < FEWEST_HELD_OUT:
-        return 1.0
-    key_order, key_climb, key_report = random.split(key, 3)
-    order = np.asarray(random.permutation(key_order, total))
-    held, rest = np.sort(order[:n_held]), np.sort(order[n_held:])
-    part = Data(data.rows[rest], data.targets[rest], data.weights[rest])
-    taus = np.array(TEMPERATURES)
-    each = np.repeat(taus, TRIALS)
-    result, job = job.climb(key_climb, part, each, None, progress=False)
-    if result.interrupted:
-        raise KeyboardInterrupt("interrupted while choosing the temperature: nothing is fitted yet")
-    rows, targets = data.rows[held], data.targets[held]
-    fits = _fits(job, key_report, result, each)
-    # Averaged as in use: the mean over starts is best at a lower temperature than one start.
-    chance = [predict_proba(fits[i : i + TRIALS], rows) for i in range(0, len(fits), TRIALS)]
-    losses = -np.log(np.maximum([c[np.arange(n_held), targets] for c in chance], 1e-12))
-    weights = data.weights[held] / max(data.weights[held].sum(), 1e-12)
-    best = int(np.argmin(losses @ weights))
-    worse = losses - losses[best]
-    mean = worse @ weights
-    error = np.sqrt(((worse - mean[:, None]) ** 2) @ weights**2)
-    return float(taus[mean <= 0.5 * error].max())
+def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> VariationalFit:
+    r"""Add the bound at temperature 1.
 
-
-def predict_proba(fits: Sequence[VariationalFit], rows: Any, n_draws: int = 32) -> np.ndarray:
-    """Class probabilities (N, C), averaged over draws of each fit and over the fits.
-
-    Rows go through in chunks and draws in blocks, so memory is bounded.
+    Mean over exact draws W of :math:`\log p(y\mid W) - \nabla\cdot(W - EW)`, the gradient
+    being that at the mean: a control variate of mean 0 that takes out the first order.
     """
-    total: Any = 0.0
-    for fit in fits:
-        dtype = fit.guides.gate.centres.dtype
-        size = sum(guide.centres.size for guide in fit.guides) * dtype.itemsize
-        block = int(np.clip(DRAW_BYTES // size, 1, n_draws))
-        keys = random.split(fit.key, -(-n_draws // block))
-        for key in keys:
-            draws = fit.sample(key, block)
-            parts = [
-                np.asarray(evaluate.predict(fit.expert, draws, chunk))[: part.stop - part.start]
-                for part, chunk in evaluate.chunks(rows, dtype)
-            ]
-            total = total + np.concatenate(parts) / (len(keys) * len(fits))
-    return total
+    key_draws, key_prior = random.split(key)
+    draws, mean, sums = fit.sample(key_draws, ELBO_DRAWS), fit.mean, None
+    for part, chunk in chunks(data.rows, dtype):
+        pad = (0, len(chunk) - (part.stop - part.start))
+        batch = Data(chunk, np.pad(data.targets[part], pad), np.pad(data.weights[part], pad))
+        new = jax.tree.map(
+            lambda leaf: np.asarray(leaf, np.float64), _log_liks(fit.expert, draws, mean, batch)
+        )
+        sums = new if sums is None else jax.tree.map(np.add, sums, new)
+    assert sums is not None
+    values, slope = sums
+    for one, centre, gradient in zip(draws, mean, slope, strict=True):
+        away = np.asarray(one, np.float64) - np.asarray(centre, np.float64)
+        values = values - np.tensordot(away, gradient, gradient.ndim)
+    priors = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), fit.priors)
+    divergences = _divergences(random.split(key_prior, ELBO_DRAWS), fit.guides, priors)
+    errors = [np.std(x, ddof=1) / np.sqrt(ELBO_DRAWS) for x in (values, divergences)]
+    elbo = float(np.mean(values) + np.mean(divergences))
+    return replace(fit, elbo=elbo, elbo_error=float(np.hypot(*errors)))
+
+
+@jax.jit
+def _divergences(keys: Key, guides: Guides, priors: Priors) -> Array:
+    """Minus the divergence from the priors; one estimate a key where there is no closed form."""
+    return lax.map(lambda key: negative_kl(key, guides, priors), keys)
+
+
+@partial(jax.jit, static_argnames="expert")
+def _log_liks(
+    expert: ExpertLikelihood, draws: Weights, mean: Weights, data: Data
+) -> tuple[Array, Weights]:
+    """Log-likelihood of each draw, and its gradient at the mean."""
+    values = lax.map(lambda weights: log_lik(expert, weights, data), draws)
+    return values, jax.grad(partial(log_lik, expert))(mean, data)
+
+
+@jax.jit
+def _means(guides: Guides) -> tuple[Array, Array]:
+    """Expected vectors of gate and experts."""
+    return guides.gate.means, guides.experts.means
+
+
+@partial(jax.jit, static_argnames="n")
+def _draw(guide: Guide, key: Key, n: int) -> Array:
+    """Exact draws, (n, K, D)."""
+    return guide.sample(key, n)

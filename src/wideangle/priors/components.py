@@ -59,7 +59,7 @@ class ComponentPrior(SortedFields):
 
 
 class PolarComponents(ComponentPrior):
-    r"""Directions from any law on the sphere, lengths independent Gamma(shape, rate).
+    r"""Directions from any distribution on the sphere, lengths independent Gamma(shape, rate).
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class PolarComponents(ComponentPrior):
 
     @property
     def support(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """All vectors but 0, in coordinates scaled to the Gamma law (see ``support.py``)."""
+        """All vectors but 0, in coordinates scaled to the lengths (see ``support.py``)."""
         centre = digamma(self.magnitude_shape) - jnp.log(self.magnitude_rate)
         spread = jnp.sqrt(polygamma(1, self.magnitude_shape))
         return nonzero_vectors(centre[..., None], jnp.broadcast_to(spread, centre.shape)[..., None])

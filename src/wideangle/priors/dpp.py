@@ -5,7 +5,7 @@ r"""Baseline prior: a determinantal point process over component vectors.
 
 The paper's :math:`\det L` alone is improper on :math:`R^{Kp}` (its mass grows with the volume);
 the Gaussian base makes it proper, since :math:`\det L \le 1`. Here it is also *normalised*: the
-eigenvalues of a Gaussian kernel under a Gaussian law are known, and
+eigenvalues of a Gaussian kernel under a Gaussian distribution are known, and
 :math:`Z = E\det L = K!\,e_K(\lambda)` with :math:`e_K` their elementary symmetric polynomial, so
 the length scale can be learned and evidences compared.
 """
@@ -40,7 +40,7 @@ class DeterminantalComponents(ComponentPrior):
     n_components, dim : int
         K and p.
     scale : array
-        Standard deviation :math:`\sigma` of the Gaussian base law.
+        Standard deviation :math:`\sigma` of the Gaussian base distribution.
     lengthscale : array, optional
         :math:`\ell` of the kernel. By default :math:`\ell^2 = 2p\sigma^2`, the typical squared
         distance of two base draws: much smaller and nothing repels, much larger and L is singular.
@@ -141,7 +141,7 @@ def log_expected_determinant(n_components: int, dim: int, ratio: Array) -> Array
     1. The generating function :math:`\prod_n (1 + \lambda_n t)^{m_n}` is multiplied out in log
     space: every term is positive, unlike Newton's identities, which cancel. The error is rounding
     alone unless eigenvalues beyond ``LEVELS`` matter (p = 1 and a kernel a hundred times narrower
-    than the base law: 1e-4).
+    than the base distribution: 1e-4).
     """
     ratio = as_floating(ratio)
     base = 2.0 * ratio / (1.0 + 2.0 * ratio + jnp.sqrt(1.0 + 4.0 * ratio))
@@ -157,8 +157,8 @@ def log_expected_determinant(n_components: int, dim: int, ratio: Array) -> Array
     one = jnp.where(powers == 0, 0.0, -jnp.inf) + 0.0 * log_base
     series, _ = lax.scan(multiply, one, (level.astype(base.dtype), log_choose.astype(base.dtype)))
     # Many tiny eigenvalues of total mass T: prod(1 + lambda t) -> exp(T t). The mass is the upper
-    # tail of a negative binomial law; one minus the sum of the others would be rounding only, and
-    # for a nearly singular kernel more than the answer itself.
+    # tail of a negative binomial distribution; one minus the sum of the others would be rounding
+    # only, and for a nearly singular kernel more than the answer itself.
     tail = betainc(float(LEVELS), float(dim), base)[..., None]
     log_tail = jnp.where(tail > 0, jnp.log(jnp.where(tail > 0, tail, 1.0)), -jnp.inf)
     spread = jnp.where(powers == 0, 0.0, powers * log_tail) - jax.scipy.special.gammaln(powers + 1)

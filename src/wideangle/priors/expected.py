@@ -47,9 +47,9 @@ def expected_log_prior(
     Parameters
     ----------
     factors : VmfGammaFactors
-        The law q of the components.
+        The distribution q of the components.
     prior : PolarComponents or GaussianComponents
-        The law p; mutual-angular directions of kind II or independent ones.
+        The distribution p; mutual-angular directions of kind II or independent ones.
     bound : {"jensen", "printed"}
         Bound on log Z: ours, or the paper's, which is one up to 16 dimensions only.
 
@@ -116,7 +116,7 @@ def jensen_log_normaliser(square: Array, dim: int) -> Array:
 
 @partial(jax.jit, static_argnums=1)
 def printed_log_normaliser(square: Array, dim: int) -> Array:
-    r"""The paper's bound on :math:`E\log Z_p(\kappa|S|)` at its best, less the log area.
+    r"""The paper's bound on :math:`E\log Z_p(\kappa|S|)` at its best, minus the log area.
 
     .. math:: \gamma + a\Bigl[\log(1+e^{-\xi}) + \tfrac{\xi-\gamma}{2}
               + \lambda(\xi)(\gamma^2 + \kappa^2u - \xi^2)\Bigr], \qquad

@@ -63,11 +63,6 @@ class VmfGammaFactors(NamedTuple):
         r""":math:`E g^2 = r(r+1)/s^2`."""
         return self.shapes * (self.shapes + 1.0) / self.rates**2
 
-    @property
-    def expected_vectors(self) -> Array:
-        """E a, shape (..., K, p)."""
-        return self.expected_magnitudes[..., None] * self.expected_directions
-
     def projection_moments(self, rows: Array) -> tuple[Array, Array]:
         r"""Mean and second moment of :math:`a_k\cdot x_n`, each of shape (N, K).
 
@@ -83,7 +78,7 @@ class VmfGammaFactors(NamedTuple):
         return first, second
 
     def entropy_to_uniform(self) -> Array:
-        """Entropy, with that of the directions counted from the uniform law (see `vmf.entropy`).
+        """Entropy, with that of the directions relative to uniform ones (see `vmf.entropy`).
 
         The constant K log area(p) is left out here and in :func:`expected_log_prior`, where it
         would only cancel, and in float32 drown the rest.

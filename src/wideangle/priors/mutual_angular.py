@@ -1,4 +1,4 @@
-r"""The mutual-angular prior: a chain of von Mises-Fisher laws that repel each other.
+r"""The mutual-angular prior: a chain of von Mises-Fisher distributions that repel each other.
 
 Component i is drawn around the direction *opposite* to the sum of the earlier ones,
 

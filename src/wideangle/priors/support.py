@@ -31,7 +31,7 @@ class _NonzeroVector(constraints.Constraint):
     r"""Vectors other than 0, with the typical log-length and its spread as a hint for the map.
 
     Mathematically all of :math:`R^p` up to a null set. The two numbers only choose coordinates in
-    which a vector with uniform direction and that law of lengths looks like a standard Gaussian.
+    which a vector with uniform direction and such a length looks like a standard Gaussian.
     """
 
     event_dim = 1
@@ -65,7 +65,7 @@ def nonzero_vectors(log_length: Array, spread: Array) -> constraints.Constraint:
 class DirectionTransform(Transform):
     r"""The direction of a Gaussian vector, :math:`x \mapsto x/|x|`.
 
-    Not one-to-one: the length of x is a free passenger with the chi law that makes x standard
+    Not one-to-one: the length of x is a free passenger, chi distributed, so that x is standard
     Gaussian when the direction is uniform. The "Jacobian" returned is what makes the density of x
     integrate to the density of its direction,
     :math:`\log\mathrm{area}(p) - \tfrac{p}{2}\log 2\pi - |x|^2/2`.
@@ -105,7 +105,7 @@ class PolarTransform(Transform):
     free passenger. In these coordinates a vector with uniform direction looks like a standard
     Gaussian. Cartesian coordinates would put an infinite peak at the origin (the factor
     :math:`g^{-(p-1)}`), where Hamiltonian trajectories get lost; so does any map that keeps p
-    coordinates and only rescales the length, unless it matches the Gamma law's lower tail.
+    coordinates and only rescales the length, unless it matches the Gamma distribution's lower tail.
     """
 
     domain = constraints.real_vector  # pyright: ignore
@@ -136,7 +136,7 @@ class PolarTransform(Transform):
         return self.log_length + self.spread * x[..., -1]
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
-        """Density of (x, t) over that of the vector, the passenger's law included."""
+        """Density of (x, t) over that of the vector, the passenger's distribution included."""
         passenger = DirectionTransform().log_abs_det_jacobian(x[..., :-1], y)
         # g^(p-1) from the vector to polar form, g s from the length to its standardised log
         return passenger + y.shape[-1] * self._log_magnitude(x) + jnp.log(self.spread)

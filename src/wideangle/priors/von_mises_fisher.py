@@ -1,4 +1,4 @@
-"""The von Mises-Fisher law as a NumPyro distribution."""
+"""The von Mises-Fisher distribution as a NumPyro distribution."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class VonMisesFisher(SortedFields):
     mean_direction : array, shape (..., p)
         Unit vector :math:`\mu`, p at least 2.
     concentration : array, shape (...)
-        :math:`\kappa \ge 0`; 0 is the uniform law. Densities stay finite for every dimension up to
-        1e6 and concentration up to 1e8.
+        :math:`\kappa \ge 0`; 0 is the uniform distribution. Densities stay finite for every
+        dimension up to 1e6 and concentration up to 1e8.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class VonMisesFisher(SortedFields):
         return vmf.log_prob(self.natural, self._checked(value))
 
     def log_ratio_to_uniform(self, value: Any) -> Array:
-        """Log density against the uniform law: the safe form in float32 and high dimension."""
+        """Log density against uniform directions: the safe form in float32 and high dimension."""
         return vmf.log_ratio_to_uniform(self.natural, self._checked(value))
 
     def _checked(self, value: Any) -> Array:

@@ -1,4 +1,4 @@
-r"""The normaliser of the von Mises-Fisher law, for every dimension and concentration.
+r"""The normaliser of the von Mises-Fisher distribution, for every dimension and concentration.
 
 With :math:`\nu = p/2 - 1` the two functions everything else needs are
 
@@ -50,8 +50,8 @@ def log_area(dim: int) -> float:
 def log_mean_exp(concentration: Array, dim: int) -> Array:
     r"""Log of the mean of :math:`e^{\kappa u}` over the sphere: :math:`G_p(\kappa) \ge 0`.
 
-    This is the log normaliser against the *uniform* law; add :func:`log_area` for surface measure.
-    Its derivative is :func:`mean_resultant`, used directly because autodiff of a float32
+    This is the log normaliser against the *uniform* distribution; add :func:`log_area` for surface
+    measure. Its derivative is :func:`mean_resultant`, used directly because autodiff of a float32
     normaliser is wrong by 20 % at p = 5000.
     """
     return _descend(concentration, dim).log_mean

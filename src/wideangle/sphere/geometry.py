@@ -50,15 +50,6 @@ def geodesic(point: Array, velocity: Array, time: Array | float = 1.0) -> tuple[
     return normalise(moved), velocity * cosine - point * (speed * sine)
 
 
-def logarithm(point: Array, target: Array) -> Array:
-    """Tangent vector at ``point`` whose geodesic reaches ``target`` at time 1.
-
-    Antipodal points are joined by every great circle; the zero vector is returned for them.
-    """
-    sideways = tangent(point, target)
-    return normalise(sideways) * angle_between(point, target)[..., None]
-
-
 def angle_between(left: Array, right: Array) -> Array:
     r"""Angle in :math:`[0, \pi]` between unit vectors along the last axis.
 

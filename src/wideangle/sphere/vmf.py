@@ -1,9 +1,10 @@
-r"""The von Mises-Fisher law, by its natural parameter :math:`\eta = \kappa\mu`.
+r"""The von Mises-Fisher distribution, by its natural parameter :math:`\eta = \kappa\mu`.
 
 .. math:: f(x) = C_p(|\eta|)\, e^{\eta\cdot x}, \qquad |x| = 1.
 
-The natural parameter has no singular point: :math:`\eta = 0` is the uniform law, so chains of
-vMF laws (the mutual-angular priors) need no special case where a resultant vanishes.
+The natural parameter has no singular point: :math:`\eta = 0` is the uniform distribution, so
+the mutual-angular priors, chains of such distributions, need no special case where a resultant
+vanishes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_ROUNDS = 32
 
 
 def log_ratio_to_uniform(natural: Array, value: Array) -> Array:
-    r"""Log density against the uniform law, :math:`\eta\cdot x - G_p(|\eta|)`.
+    r"""Log density against the uniform distribution, :math:`\eta\cdot x - G_p(|\eta|)`.
 
     Free of the area constant, and therefore what samplers should use: in float32 at p = 5000 the
     constant is -14,000 per vector and leaves no digits for the part that matters.
@@ -44,7 +45,7 @@ def log_prob(natural: Array, value: Array) -> Array:
 # Compiled here: called outside jit, the loop inside would be compiled again at every call.
 @partial(jit, static_argnames="shape")
 def sample(key: Key, natural: Array, shape: tuple[int, ...] = ()) -> Array:
-    r"""Draw exactly from the law, ``shape + natural.shape`` values at once.
+    r"""Draw exactly from the distribution, ``shape + natural.shape`` values at once.
 
     A cosine :math:`w` to the mean direction (:func:`sample_cosine`), then a uniform tangent
     direction from a projected Gaussian: O(p) per draw, no Householder matrix.
@@ -156,7 +157,7 @@ def covariance(natural: Array) -> Array:
 
 
 def entropy_to_uniform(concentration: Array, dim: int) -> Array:
-    r"""Entropy minus that of the uniform law, :math:`G_p(\kappa) - \kappa A_p(\kappa) \le 0`."""
+    r"""Entropy minus that at 0, :math:`G_p(\kappa) - \kappa A_p(\kappa) \le 0`."""
     ratio = mean_resultant(concentration, dim)
     return log_mean_exp(concentration, dim) - concentration * ratio
 
@@ -171,7 +172,7 @@ def entropy(concentration: Array, dim: int) -> Array:
 
 
 def kl_divergence(natural: Array, other: Array) -> Array:
-    r"""KL of the law at ``natural`` from the law at ``other``.
+    r"""KL of the distribution at ``natural`` from the distribution at ``other``.
 
     .. math:: A_p(\kappa)\,\mu\cdot(\eta - \eta') - G_p(\kappa) + G_p(\kappa')
     """

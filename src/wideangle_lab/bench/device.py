@@ -25,8 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.datasets import load
-from wideangle.mixture_of_experts.likelihood import Batch, log_lik
-from wideangle.mixture_of_experts.methods import paper_method
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import log_lik
+from wideangle.mixture_of_experts.paper_methods import paper_method
 from wideangle.settings import MutualAngularPrior, Sampling, Settings
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
@@ -44,7 +45,7 @@ def gradients() -> dict[str, Any]:
     """Value and gradient of the likelihood at the size of Adult-9, for several chains at once."""
     size = Size(32_561, 124, N_EXPERTS)
     weights, rows, targets = draw_problem(SEED, size)
-    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     slope = jax.value_and_grad(partial(log_lik, EXPERT))
     result: dict[str, Any] = {"rows": size.rows, "columns": size.columns, "n_experts": N_EXPERTS}
     for n in CHAINS:

@@ -11,9 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
-from wideangle.mixture_of_experts.experts import LogisticExperts
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik, predict
-from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik, predict
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.mutual_angular import MutualAngular
 
@@ -31,9 +30,9 @@ class Size(NamedTuple):
 
 
 @jax.jit
-def value_and_gradient(weights: Weights, batch: Batch | SparseBatch) -> Any:
+def value_and_gradient(weights: Weights, data: Data) -> Any:
     """What a step of a sampler costs."""
-    return jax.value_and_grad(partial(log_lik, EXPERT))(weights, batch)
+    return jax.value_and_grad(partial(log_lik, EXPERT))(weights, data)
 
 
 @jax.jit

@@ -15,10 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle import datasets
-from wideangle.mixture_of_experts.likelihood import Batch
-from wideangle.mixture_of_experts.methods import paper_method
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.paper_methods import paper_method
 from wideangle.mixture_of_experts.sampling import SAMPLERS, trajectory_steps
-from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.sparse import on_host
 from wideangle_lab.bench import experts_sampling, works
 from wideangle_lab.bench.expert_problem import (
     DENSITY,
@@ -62,8 +62,8 @@ def measure(settings: Settings) -> list[Case]:
 def gradients(settings: Settings, size: Size) -> list[Case]:
     """Value and gradient of the likelihood, dense against its products, sparse against dense."""
     weights, rows, targets = draw_problem(settings.seed, size)
-    dense = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
-    sparse = SparseBatch(rows, targets, np.ones(size.rows))
+    dense = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    sparse = on_host(Data(rows, targets, np.ones(size.rows)))
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
     slopes = jnp.ones((2 * size.experts, size.rows), jnp.float32)
     columns, across, down = sp.csr_array(rows.T), np.asarray(stacked).T, np.asarray(slopes).T

@@ -29,15 +29,14 @@ from numpyro.infer.util import initialize_model
 
 from wideangle import datasets
 from wideangle.diagnostics import ess_bulk
-from wideangle.mixture_of_experts import fit as moe_fit
-from wideangle.mixture_of_experts import predict as posterior_predictive
-from wideangle.mixture_of_experts.coordinates import Priors, weights_of
+from wideangle.mixture_of_experts import predict as predictive
+from wideangle.mixture_of_experts.coordinates import Priors, Problem, weights_of
+from wideangle.mixture_of_experts.data import Data, learn_scaling, make_dense
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-from wideangle.mixture_of_experts.experts import LogisticExperts
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
 from wideangle.mixture_of_experts.modes import climb
 from wideangle.mixture_of_experts.sampling import TRIES
-from wideangle.mixture_of_experts.scaling import learn_scaling
+from wideangle.mixture_of_experts.task import plan
 from wideangle.posterior import Draws
 from wideangle.settings import MutualAngularPrior, Sampling
 from wideangle_lab.bench.harness import Settings
@@ -140,20 +139,19 @@ class Task:
         seconds = time.process_time() - began
         return Outcome(smallest_ess(model.trace_.values), seconds)
 
-    def posterior(self) -> tuple[Priors, Batch, np.ndarray]:
-        """Priors and rows as the estimator makes them, and the rows that draws are compared on."""
+    def posterior(self) -> tuple[Priors, Data]:
+        """Priors and rows as the estimator makes them."""
         y = np.asarray(self.data.y, np.int32)
         ones = np.ones(len(y))
         scaling = learn_scaling(self.data.X, ones, standardise=True, intercept=True)
-        rows = moe_fit.Rows(scaling.apply(self.data.X), y, ones)
-        priors = moe_fit.build_priors(
-            self.model.prior, self.sizes.inference, self.sizes.n_experts, rows.rows.shape[1], EXPERT
-        )
-        return priors, moe_fit.dense_batch(rows), moe_fit.reference_rows(rows)
+        rows = scaling.apply(self.data.X)
+        model = self.model
+        task = plan(model.prior, model.choice("inference"), model.n_experts, rows.shape[1], EXPERT)
+        return task.priors, make_dense(Data(rows, y, ones))
 
     def nuts(self, *, from_modes: bool) -> Callable[[int], Outcome]:
         """NumPyro's sampler at its defaults, from its own starts or from modes as ours begins."""
-        priors, batch, reference = self.posterior()
+        priors, batch = self.posterior()
         kernel = NUTS(partial(numpyro_model, priors, batch))
         n_chains, n_nuts = self.sizes.n_chains, self.sizes.n_nuts
 
@@ -183,14 +181,14 @@ class Task:
             each = zip(keys[1:], first, strict=True)
             chains = [one_chain(key, start, n_iterations) for key, start in each]
             draws: Any = jax.tree.map(lambda *leaves: last_draws(np.stack(leaves), n_nuts), *chains)
-            values = invariants(draws, batch, reference)
+            values = invariants(draws, batch)
             return Outcome(smallest_ess(values), time.process_time() - began)
 
         return fit
 
     def blackjax_nuts(self) -> Callable[..., Outcome]:
         """BlackJAX's sampler and warm-up at their defaults, from the modes as ours begins."""
-        priors, batch, reference = self.posterior()
+        priors, batch = self.posterior()
         made = initialize_model(jax.random.key(0), partial(numpyro_model, priors, batch))
         n_chains, n_nuts = self.sizes.n_chains, self.sizes.n_nuts
 
@@ -221,17 +219,18 @@ class Task:
                 return Outcome(np.nan, np.nan)
             chains = [compiled(key, start) for key, start in zip(keys[1:], first, strict=True)]
             draws: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
-            values = invariants(draws, batch, reference)
+            values = invariants(draws, batch)
             return Outcome(smallest_ess(values), time.process_time() - began)
 
         return fit
 
 
-def invariants(draws: dict[str, Any], batch: Batch, reference: np.ndarray) -> dict[str, Any]:
+def invariants(draws: dict[str, Any], data: Data) -> dict[str, Any]:
     """Numbers of each draw that do not depend on the numbering of the experts."""
     weights = Weights(draws["gate"], draws["experts"][..., None, :])
-    kept = Draws({"weights": weights, "log_lik": np.asarray(_log_liks(weights, batch))})
-    return posterior_predictive.invariants(EXPERT, kept, reference)
+    kept = Draws({"weights": weights, "log_lik": np.asarray(_log_liks(weights, data))})
+    rows = np.asarray(data.rows)[np.asarray(data.weights) > 0]  # the others fill up
+    return predictive.trace(EXPERT, kept, rows).values
 
 
 def last_draws(draws: np.ndarray, count: int) -> np.ndarray:
@@ -241,24 +240,24 @@ def last_draws(draws: np.ndarray, count: int) -> np.ndarray:
 
 def modes(key: Any, priors: Priors, batch: Any, n_chains: int) -> list[Any]:
     """Unconstrained starts for NUTS: the modes from which our chains begin."""
-    found = climb(key, priors, EXPERT, batch, n_starts=TRIES * n_chains, progress=False)
+    found = climb(key, Problem(priors, EXPERT, batch), n_starts=TRIES * n_chains, progress=False)
     points = [jax.tree.map(lambda leaf, i=i: leaf[i], found.points) for i in range(n_chains)]
     weights = [weights_of(priors, point, EXPERT) for point in points]
     gate, experts = (biject_to(prior.support) for prior in priors)
     return [{"gate": gate.inv(w.gate), "experts": experts.inv(w.experts[:, 0])} for w in weights]
 
 
-def numpyro_model(priors: Priors, batch: Batch) -> None:
+def numpyro_model(priors: Priors, data: Data) -> None:
     """The posterior of the estimator, in NumPyro's words."""
     gate = numpyro.sample("gate", priors.gate)
     experts: Any = numpyro.sample("experts", priors.experts)
-    numpyro.factor("data", log_lik(EXPERT, Weights(gate, experts[:, None]), batch))
+    numpyro.factor("data", log_lik(EXPERT, Weights(gate, experts[:, None]), data))
 
 
 @jax.jit
-def _log_liks(weights: Weights, batch: Batch) -> Any:
+def _log_liks(weights: Weights, data: Data) -> Any:
     flat = jax.tree.map(lambda leaf: jnp.reshape(leaf, (-1, *leaf.shape[2:])), weights)
-    values: Any = jax.lax.map(lambda w: log_lik(EXPERT, w, batch), flat)
+    values: Any = jax.lax.map(lambda w: log_lik(EXPERT, w, data), flat)
     return values.reshape(weights.gate.shape[:2])
 
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from wideangle.infer.ascent import Minibatches, ascend, begin
 from wideangle.infer.run import run
-from wideangle.mixture_of_experts.climb import TABLE, Data, Job, Objective
+from wideangle.mixture_of_experts.collapsed import Objective
 from wideangle.mixture_of_experts.coordinates import Priors, Problem
-from wideangle.mixture_of_experts.likelihood import Batch
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.guides import start
 from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, point_of, subsample
-from wideangle.mixture_of_experts.sparse import SparseBatch
-from wideangle.mixture_of_experts.start import start
+from wideangle.mixture_of_experts.sparse import on_host
+from wideangle.mixture_of_experts.variational import TABLE, rates_of, terms
 from wideangle_lab.bench import expert_problem as experts
 from wideangle_lab.bench import features
 
@@ -34,6 +35,8 @@ class Size(NamedTuple):
     components: int
 
 
+BATCH_ROWS = 1024
+
 Work = Callable[[int, Size], Callable[[], Any]]
 
 
@@ -41,18 +44,16 @@ def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
     """A pass over the rows by the variational fit, from one and the same state."""
     _, rows, targets = experts.draw_problem(seed, experts.Size(*size))
     prior = experts.prior_of(experts.Size(*size))
-    job = Job(
-        prior, prior, experts.EXPERT, q="diagonal", n_passes=1, batch_size=1024,
-        learning_rate=0.02, strengths=(0.0, 0.0), gamma=1.0, dtype=np.float32,
-    )  # fmt: skip
     data = Data(rows, targets, np.ones(size.rows, np.float32))
     keys = jax.random.split(jax.random.key(seed))
-    first = start(keys[0], job.q, experts.EXPERT, data, size.components, n_starts=1)
+    first = start(keys[0], "diagonal", experts.EXPERT, data, size.components, n_starts=1)
     state = begin(first)
-    batches = Minibatches(seed, *data, job.batch_size)
-    noise = jax.random.normal(keys[1], (max(TABLE, 4 * size.components * batches.size),), job.dtype)
-    constants = noise, job.terms(jnp.full(1, 0.35, job.dtype))
-    rates = jax.tree.map(lambda _: job.learning_rate, state.position)
+    batches = Minibatches(seed, *data, BATCH_ROWS)
+    noise = jax.random.normal(
+        keys[1], (max(TABLE, 4 * size.components * batches.size),), np.float32
+    )
+    constants = noise, terms(Priors(prior, prior), jnp.full(1, 0.35), None)
+    rates = rates_of(state.position)
     options = {"rates": rates, "n_steps": batches.per_pass, "progress": False}
     objective = Objective(experts.EXPERT)
     return lambda: ascend(keys[1], objective, state, batches, constants, **options).state
@@ -62,7 +63,7 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     """One more draw of one chain of the default sampler, on dense rows."""
     weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
     prior = experts.prior_of(experts.Size(*size))
-    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     problem = Problem(Priors(prior, prior), experts.EXPERT, batch)
     method, key = SAMPLERS["hmc"], jax.random.key(seed)
     point = point_of(problem.priors, weights)
@@ -91,14 +92,14 @@ def sweep_of_features(seed: int, size: Size) -> Callable[[], Any]:
 def dense_gradient(seed: int, size: Size) -> Callable[[], Any]:
     """A gradient of the mixture of experts on dense rows."""
     weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
-    batch = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
+    batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     return lambda: experts.value_and_gradient(weights, batch)
 
 
 def sparse_gradient(seed: int, size: Size) -> Callable[[], Any]:
     """The same on sparse rows."""
     weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
-    batch = SparseBatch(rows, targets, np.ones(size.rows))
+    batch = on_host(Data(rows, targets, np.ones(size.rows)))
     return lambda: experts.value_and_gradient(weights, batch)
 
 

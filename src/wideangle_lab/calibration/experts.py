@@ -26,8 +26,15 @@ from wideangle.mixture_of_experts.coordinates import (
     fisher_whitening,
     weights_of,
 )
-from wideangle.mixture_of_experts.experts import ExpertLikelihood, LogisticExperts, SoftmaxExperts
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik, predict
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import (
+    ExpertLikelihood,
+    LogisticExperts,
+    SoftmaxExperts,
+    Weights,
+    log_lik,
+    predict,
+)
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Whitened, point_of
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -116,7 +123,7 @@ def make_rows(n_rows: int = N_ROWS) -> Array:
 def problem_of(case: Case, targets: Array) -> Problem:
     """The posterior given one simulated data set."""
     rows = make_rows()
-    return Problem(case.priors, case.expert, Batch(rows, targets, jnp.ones(len(rows), rows.dtype)))
+    return Problem(case.priors, case.expert, Data(rows, targets, jnp.ones(len(rows), rows.dtype)))
 
 
 def simulate(key: Key, case: Case) -> tuple[Point, Array]:
@@ -142,9 +149,9 @@ def _draw_free_length(key: Key, prior: ComponentPrior, x: Array) -> Array:
 def quantities(weights: Weights, problem: Problem) -> dict[str, Scalar]:
     """Numbers that do not depend on how the experts are numbered."""
     flat = Weights(weights.gate, weights.experts.reshape(len(weights.experts), -1))
-    chances = predict(problem.expert, weights, problem.batch.rows[:2])
+    chances = predict(problem.expert, weights, problem.data.rows[:2])
     found = {
-        "log-likelihood": log_lik(problem.expert, weights, problem.batch),
+        "log-likelihood": log_lik(problem.expert, weights, problem.data),
         "log prior": sum(p.log_prob(w) for p, w in zip(problem.priors, flat, strict=True)),
         "probability, row 1": chances[0, 1],
         "probability, row 2": chances[1, 1],
@@ -235,7 +242,7 @@ def restart(
     reference = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
     some = problem_of(case, jnp.arange(N_ROWS, dtype=jnp.int32) % 2)
     typical = jax.tree.map(lambda leaf: leaf[None], reference)
-    whitening = fisher_whitening(priors, typical, expert, some.batch)
+    whitening = fisher_whitening(priors, typical, expert, some.data)
     steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}
 
     def sweep(carry: tuple[Any, Array], key: Key) -> tuple[tuple[Any, Array], Scalar]:
@@ -244,7 +251,7 @@ def restart(
         problem = problem_of(case, targets)
         state, infos = method.recipe(steps, problem)(key_move, state)
         weights = method.collect(state, problem)["weights"]
-        chances = predict(expert, weights, problem.batch.rows)
+        chances = predict(expert, weights, problem.data.rows)
         fresh = jax.random.categorical(key_targets, jnp.log(chances)).astype(jnp.int32)
         accepted = jnp.mean(jnp.stack([info.acceptance for info in infos.values()]))
         return (state, fresh), accepted

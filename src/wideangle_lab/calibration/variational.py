@@ -17,10 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.mixture_of_experts.coordinates import weights_of
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, predict
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import Pair, Weights, predict
 from wideangle.mixture_of_experts.paper_vi.ascent import coordinate_ascent
-from wideangle.mixture_of_experts.variational import Data, fit_vi
+from wideangle.mixture_of_experts.task import NEITHER, Task
+from wideangle.mixture_of_experts.variational import fit_starts
 from wideangle.priors.components import PolarComponents
+from wideangle.settings import Variational
 from wideangle.types import Array, Key
 from wideangle_lab.calibration import experts
 from wideangle_lab.calibration.verdicts import Ranked, judge_ranks
@@ -131,16 +134,9 @@ def _collapsed(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tupl
     rows = np.asarray(experts.make_rows())
     data = Data(rows, targets, np.ones(len(rows), np.float32))
     model = case.model
-    fits = fit_vi(
-        key_fit,
-        data,
-        *model.priors,
-        model.expert,
-        q=case.guide,
-        n_starts=N_STARTS,
-        n_passes=N_PASSES,
-        progress=False,
-    )
+    inference = Variational(guide=case.guide, n_starts=N_STARTS, n_passes=N_PASSES)
+    task = Task(model.priors, NEITHER, model.expert, inference, progress=False)
+    fits = fit_starts(key_fit, task, data)
     keys = jax.random.split(key_draw, N_STARTS)
     each = [fit.sample(k, N_DRAWS // N_STARTS + 1) for fit, k in zip(fits, keys, strict=True)]
     every = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:N_DRAWS], *each)
@@ -152,14 +148,13 @@ def _coordinate(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tup
     """The paper's coordinate ascent: one start, its observed bound, which has no noise."""
     key_fit, key_draw = jax.random.split(key)
     rows = experts.make_rows()
-    batch = Batch(rows, jnp.asarray(targets), jnp.ones(len(rows), rows.dtype))
+    batch = Data(rows, jnp.asarray(targets), jnp.ones(len(rows), rows.dtype))
     found = coordinate_ascent(
         key_fit,
         batch,
-        *case.model.priors,
-        n_experts=experts.N_EXPERTS,
+        case.model.priors,
         max_sweeps=MAX_SWEEPS,
-        learn=tuple(isinstance(prior, PolarComponents) for prior in case.model.priors),
+        learn=Pair(*(isinstance(prior, PolarComponents) for prior in case.model.priors)),
     )
     keys = jax.random.split(key_draw)
     pairs = zip(found.factors, keys, strict=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-from wideangle.mixture_of_experts.methods import METHODS, paper_method
+from wideangle.mixture_of_experts.paper_methods import METHODS, paper_method
 
 CONTROLS: dict[str, dict[str, Any]] = {
     "BMEM-V": {"prior": "vmf", "inference": "mcmc"},

@@ -17,11 +17,11 @@ from wideangle.latent_features.rows.device import DenseRows
 from wideangle.latent_features.sampler import assignments
 from wideangle.latent_features.sampler.directions import steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device
-from wideangle.mixture_of_experts.climb import Objective
-from wideangle.mixture_of_experts.collapsed import Guides, Terms
+from wideangle.mixture_of_experts.collapsed import Objective, Terms
 from wideangle.mixture_of_experts.coordinates import Point, Priors, Problem
-from wideangle.mixture_of_experts.guides import GaussianGuide
-from wideangle.mixture_of_experts.likelihood import Batch, Weights
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.guides import GaussianGuide, Guides
+from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.sampling import FEWEST, SAMPLERS
 from wideangle_lab.bench import expert_problem, works
 from wideangle_lab.bench import features as feature_bench
@@ -39,7 +39,7 @@ def experts_problem(rows=ROWS, columns=COLUMNS, experts=EXPERTS):
     """Priors, weights and rows of a mixture of experts: shapes only."""
     prior = expert_problem.prior_of(expert_problem.Size(rows, columns, experts))
     weights = Weights(shape(experts, columns), shape(experts, 1, columns))
-    batch = Batch(shape(rows, columns), shape(rows, dtype=np.int32), shape(rows))
+    batch = Data(shape(rows, columns), shape(rows, dtype=np.int32), shape(rows))
     return prior, weights, batch
 
 
@@ -57,7 +57,7 @@ def step_of_vi(*sizes):
     prior, weights, batch = experts_problem(*sizes)
     n_experts, columns = weights.gate.shape
     guide = GaussianGuide(*(shape(1, n_experts, columns) for _ in GaussianGuide._fields))
-    terms = Terms(prior, prior, shape(1))
+    terms = Terms(Priors(prior, prior), shape(1))
     table = shape(4 * n_experts * batch.rows.shape[0])
 
     def value(guides, key, batch, constants):

@@ -7,8 +7,9 @@ import pytest
 from numpyro.infer.util import log_density
 
 from wideangle import datasets
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
-from wideangle.mixture_of_experts.sparse import SparseBatch
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import Weights, log_lik
+from wideangle.mixture_of_experts.sparse import on_host
 from wideangle_lab.bench import expert_problem, experts, experts_sampling
 from wideangle_lab.bench.harness import Settings
 from wideangle_lab.bench.record import OURS
@@ -31,7 +32,7 @@ def test_drawn_rows_have_the_share_of_entries_of_adult():
 def test_the_products_are_those_of_the_gradient():
     """With the slopes of the likelihood they give its gradient."""
     weights, rows, targets = expert_problem.draw_problem(0, TINY)
-    dense = Batch(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(TINY.rows))
+    dense = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(TINY.rows))
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
 
     def through_scores(scores):
@@ -42,7 +43,7 @@ def test_the_products_are_those_of_the_gradient():
     scores, _ = expert_problem.two_products(stacked, jnp.zeros((6, TINY.rows)), dense.rows)
     value, slopes = jax.value_and_grad(through_scores)(scores)
     _, gradient = expert_problem.two_products(stacked, slopes, dense.rows)
-    for batch in (dense, SparseBatch(rows, targets, np.ones(TINY.rows))):
+    for batch in (dense, on_host(Data(rows, targets, np.ones(TINY.rows)))):
         found, parts = expert_problem.value_and_gradient(weights, batch)
         np.testing.assert_allclose(found, value, rtol=1e-5)
         both = np.concatenate([parts.gate, parts.experts[:, 0]])

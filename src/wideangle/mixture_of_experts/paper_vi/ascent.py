@@ -15,71 +15,93 @@ comparison with the paper.
 
 from __future__ import annotations
 
-import math
+import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import random
 from jax.scipy.sparse.linalg import cg
 
-from wideangle.checks import check_count, check_range, check_shape
-from wideangle.mixture_of_experts.experts import LogisticExperts
-from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
+from wideangle.checks import check_range, check_shape
+from wideangle.diagnostics import warn
+from wideangle.mixture_of_experts.coordinates import Priors
+from wideangle.mixture_of_experts.data import Data, make_dense
+from wideangle.mixture_of_experts.likelihood import ONE_CODE, LogisticExperts, Pair, over_blocks
 from wideangle.mixture_of_experts.paper_vi.factor_objective import Family, angular_moments, project
 from wideangle.mixture_of_experts.paper_vi.mixture_bound import (
-    Data,
+    NOTHING,
+    SignedData,
     State,
     sweep,
     update_expert_splits,
     update_responsibilities,
     update_shifts,
 )
-from wideangle.mixture_of_experts.row_blocks import ONE_CODE, over_blocks
+from wideangle.mixture_of_experts.task import NEITHER, Fitted, Regulariser, Task
+from wideangle.posterior import Draws
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.factors import VmfGammaFactors
-from wideangle.types import Array, Components, Key, Scalar
+from wideangle.types import Array, Components, Key
 
+MAX_SWEEPS, POSTERIOR_DRAWS = 200, 64
 WINDOW = 5
 """Sweeps over which the stopping rule averages the gain."""
 
 
-class MoeFactors(NamedTuple):
-    """The factors of the gate's and of the experts' weight vectors."""
-
-    gate: VmfGammaFactors
-    experts: VmfGammaFactors
+Factors: TypeAlias = Pair[VmfGammaFactors]
+"""The factors of the gate's and of the experts' weight vectors."""
 
 
 class AscentResult(NamedTuple):
     """What :func:`coordinate_ascent` found."""
 
-    factors: MoeFactors
-    gate_prior: Any
-    expert_prior: Any
+    factors: Factors
+    priors: Priors
     bounds: np.ndarray
     """The bound (with the regulariser, if any) after each sweep; never falls."""
     converged: bool
-    n_sweeps: int
     interrupted: bool
+
+
+def fit(key: Key, task: Task, data: Data) -> Fitted:
+    """Draws of the factors that the ascent reaches: two classes, one start, its own bound."""
+    if not isinstance(task.expert, LogisticExperts):
+        raise ValueError("guide='coordinate': the paper's updates are for two classes only.")
+    key_fit, key_draw = random.split(key)
+    found = coordinate_ascent(
+        key_fit,
+        make_dense(data),
+        task.priors,
+        max_sweeps=task.inference.n_passes or MAX_SWEEPS,
+        learn=task.learn,
+        regulariser=task.regulariser,
+    )
+    if found.interrupted:
+        warnings.warn(f"interrupted after {len(found.bounds)} sweeps", RuntimeWarning, stacklevel=2)
+    elif not found.converged:
+        warn([f"the bound still rises after {len(found.bounds)} sweeps: raise n_passes."])
+    gate, experts = (
+        np.asarray(factors.sample(k, (POSTERIOR_DRAWS,)).vectors)[None]
+        for factors, k in zip(found.factors, random.split(key_draw), strict=True)
+    )
+    notes = {"bound": float(found.bounds[-1]), "interrupted": found.interrupted}
+    return Fitted(Draws({"weights": Pair(gate, experts[:, :, :, None])}), found.priors, notes)
 
 
 def coordinate_ascent(
     key: Key,
-    batch: Batch,
-    gate_prior: Any,
-    expert_prior: Any,
+    data: Data,
+    priors: Priors,
     *,
-    n_experts: int,
-    max_sweeps: int = 200,
+    max_sweeps: int = MAX_SWEEPS,
     tolerance: float = 1e-4,
-    learn: tuple[bool, bool] = (False, False),
-    strengths: tuple[float, float] = (0.0, 0.0),
-    gamma: float = 1.0,
-    start: MoeFactors | None = None,
+    learn: Pair[bool] = NEITHER,
+    regulariser: Regulariser | None = None,
+    start: Factors | None = None,
     callback: Callable[[int, float], None] | None = None,
 ) -> AscentResult:
     r"""Fit the factors of a binary mixture of experts by the paper's bound.
@@ -88,25 +110,23 @@ def coordinate_ascent(
     ----------
     key : key
         For the random start (unused with ``start``).
-    batch : Batch
+    data : Data
         Dense rows (N, p) with any intercept column, targets 0 or 1, weights (N,). Rows decide the
         precision.
-    gate_prior, expert_prior : PolarComponents or GaussianComponents
-        Over ``n_experts`` vectors; directions of kind ``"II"`` or ``"independent"``.
-    n_experts, max_sweeps : int
-        K, and at most how many sweeps.
+    priors : Pair of PolarComponents or GaussianComponents
+        Over K vectors; directions of kind ``"II"`` or ``"independent"``.
+    max_sweeps : int
+        At most how many sweeps.
     tolerance : float
         Stop when the last five sweeps raised the bound by less than ``tolerance`` nats per sweep
         and unit of row weight.
-    learn : (bool, bool)
-        Whether to fit :math:`\mu_0, \alpha_1, \alpha_2` of the priors of gate and experts after
-        every sweep (type II maximum likelihood).
-    strengths : (float, float)
-        :math:`\lambda_1` (experts) and :math:`\lambda_2` (gate) of posterior regularisation:
-        the bound plus :math:`\lambda\,\Omega` of the mean directions is raised instead.
-    gamma : float
-        Weight of the variance of the angles in :math:`\Omega`.
-    start : MoeFactors, optional
+    learn : Pair of bool
+        Whether to fit :math:`\mu_0, \alpha_1, \alpha_2` of a prior after every sweep (type II
+        maximum likelihood).
+    regulariser : Regulariser, optional
+        Posterior regularisation: the bound plus :math:`\lambda\,\Omega` of the mean directions is
+        raised instead.
+    start : Pair of VmfGammaFactors, optional
         Where to start; see :func:`random_start`.
     callback : callable, optional
         Called as ``callback(sweep, bound)`` after every sweep, counted from 1.
@@ -115,22 +135,21 @@ def coordinate_ascent(
     -----
     Ctrl-C (also from the callback) ends the ascent and keeps the last finished sweep.
     """
-    data = _checked(batch, n_experts, gate_prior, expert_prior)
-    check_count("max_sweeps", max_sweeps, 1)
-    check_range("tolerance", tolerance, 0.0)
-    check_range("strengths", strengths, 0.0)
-    check_range("gamma", gamma, 0.0)
-    start = random_start(key, data, n_experts) if start is None else start
-    state = initial_state(start, (gate_prior, expert_prior), data)
-    dtype = data.rows.dtype
-    tilt = (jnp.asarray(strengths[0], dtype), jnp.asarray(strengths[1], dtype))
-    options = {"learn": tuple(learn), "regularised": any(s > 0 for s in strengths)}
-    enough = tolerance * float(jnp.sum(data.weights))
+    signed = _checked(data, priors)
+    if start is None:
+        start = random_start(key, signed, priors.gate.n_components)
+    state = initial_state(start, priors, signed)
+    dtype = signed.rows.dtype
+    added = NOTHING if regulariser is None else regulariser
+    added = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), added)
+    enough = tolerance * float(jnp.sum(signed.weights))
     history: list[float] = []
     converged = interrupted = False
     try:
         while len(history) < max_sweeps and not converged:
-            new, value = sweep(state, data, tilt, jnp.asarray(gamma, dtype), **options)
+            new, value = sweep(
+                state, signed, added, learn=learn, regularised=regulariser is not None
+            )
             value = float(value)  # waits for the sweep, so an interrupt here keeps the last one
             state = new
             history.append(value)
@@ -143,18 +162,16 @@ def coordinate_ascent(
             raise
         interrupted = True
     return AscentResult(
-        MoeFactors(state.gate.factors, state.experts.factors),
-        state.gate.prior,
-        state.experts.prior,
+        Pair(state.gate.factors, state.experts.factors),
+        Pair(state.gate.prior, state.experts.prior),
         np.array(history),
         converged,
-        len(history),
         interrupted,
     )
 
 
 @partial(jax.jit, compiler_options=ONE_CODE)
-def initial_state(factors: MoeFactors, priors: tuple[Any, Any], data: Data) -> State:
+def initial_state(factors: Factors, priors: Priors, data: SignedData) -> State:
     """A state at given factors, with all row variables at their best."""
 
     def family(factors: VmfGammaFactors, prior: Any) -> Family:
@@ -167,14 +184,14 @@ def initial_state(factors: MoeFactors, priors: tuple[Any, Any], data: Data) -> S
         angular = angular_moments(factors.concentrations, factors.dim)
         return Family(factors, prior, angular, along, tightness)
 
-    gate, experts = family(factors.gate, priors[0]), family(factors.experts, priors[1])
+    gate, experts = map(family, factors, priors)
     blank = jnp.ones_like(gate.along)
     state = State(gate, experts, blank, blank, blank, jnp.zeros_like(data.weights))
     return update_responsibilities(update_expert_splits(update_shifts(state, data), data), data)
 
 
 @partial(jax.jit, static_argnames="n_experts", compiler_options=ONE_CODE)
-def random_start(key: Key, data: Data, n_experts: int) -> MoeFactors:
+def random_start(key: Key, data: SignedData, n_experts: int) -> Factors:
     r"""Experts scattered around the least-squares classifier, gate vectors at random.
 
     Scores of the scatter have unit variance on an average row, whatever the scale of the columns;
@@ -202,56 +219,31 @@ def random_start(key: Key, data: Data, n_experts: int) -> MoeFactors:
         kappa = jnp.full(n, 10.0 * p, rows.dtype)
         return VmfGammaFactors(vectors.directions, kappa, shapes, shapes / vectors.magnitudes)
 
-    return MoeFactors(factors(key_gate, 0.0), factors(key_experts, 2.0 * fit))
+    return Pair(factors(key_gate, 0.0), factors(key_experts, 2.0 * fit))
 
 
-def exact_elbo(
-    key: Key, factors: MoeFactors, priors: tuple[Any, Any], batch: Batch, n_draws: int
-) -> tuple[Scalar, Scalar]:
-    r"""Monte Carlo of the collapsed evidence lower bound, and its standard error.
-
-    .. math:: E_q\bigl[\log p(y\mid B,H) + \log p(B) + \log p(H) - \log q(B) - \log q(H)\bigr]
-
-    z is summed out and the priors enter exactly, so this is above the bound that
-    :func:`coordinate_ascent` raises by all of its slack. ``priors`` are those of gate and experts.
-    """
-    check_count("n_draws", n_draws, 2)
-    draws = _elbo_draws(random.split(key, n_draws), factors, priors, batch)
-    return jnp.mean(draws), jnp.std(draws, ddof=1) / math.sqrt(n_draws)
-
-
-@jax.jit
-def _elbo_draws(keys: Key, factors: MoeFactors, priors: tuple[Any, Any], batch: Batch) -> Array:
-    def one(key: Key) -> Scalar:
-        key_gate, key_experts = random.split(key)
-        gate, experts = factors.gate.sample(key_gate), factors.experts.sample(key_experts)
-        value = log_lik(LogisticExperts(), Weights(gate.vectors, experts.vectors[:, None]), batch)
-        value += priors[0].log_prob_polar(gate) - factors.gate.log_prob_polar(gate)
-        return value + priors[1].log_prob_polar(experts) - factors.experts.log_prob_polar(experts)
-
-    return lax.map(one, keys)
-
-
-def _checked(batch: Batch, n_experts: int, gate_prior: Any, expert_prior: Any) -> Data:
-    check_count("n_experts", n_experts, 1)
-    rows = np.asarray(batch.rows)
+def _checked(data: Data, priors: Priors) -> SignedData:
+    rows = np.asarray(data.rows)
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):  # noqa: PLR2004
         raise ValueError(
-            f"batch.rows is {rows.dtype} of shape {rows.shape}: must be a floating (N, p) array."
+            f"rows are {rows.dtype} of shape {rows.shape}: must be a floating (N, p) array."
         )
-    check_range("batch.rows", rows)
-    check_shape("batch.targets", np.shape(batch.targets), (len(rows),))
-    check_shape("batch.weights", np.shape(batch.weights), (len(rows),))
-    check_range("batch.weights", batch.weights, 0.0)
-    if not np.isin(np.asarray(batch.targets), (0, 1)).all():
-        raise ValueError("batch.targets: must be 0 or 1; this bound is for two classes only.")
-    for name, prior in (("gate_prior", gate_prior), ("expert_prior", expert_prior)):
+    check_range("rows", rows)
+    check_shape("targets", np.shape(data.targets), (len(rows),))
+    check_shape("weights", np.shape(data.weights), (len(rows),))
+    check_range("weights", data.weights, 0.0)
+    if not np.isin(np.asarray(data.targets), (0, 1)).all():
+        raise ValueError("targets: must be 0 or 1; this bound is for two classes only.")
+    for name, prior in zip(("gate", "experts"), priors, strict=True):
         if not isinstance(prior, (PolarComponents, GaussianComponents)) or prior.batch_shape:
-            raise ValueError(f"{name}: must be one PolarComponents or GaussianComponents.")
-        check_shape(f"one draw of {name}", prior.event_shape, (n_experts, rows.shape[1]))
+            raise ValueError(
+                f"prior of the {name}: guide='coordinate' needs one in polar form or a Gaussian."
+            )
+        shape = (priors.gate.n_components, rows.shape[1])
+        check_shape(f"one draw of the prior of the {name}", prior.event_shape, shape)
         if getattr(getattr(prior, "directions", None), "kind", None) == "I":
             raise ValueError(
-                f"{name} has directions of kind='I', whose expectation under q has no closed "
-                "form. Use kind='II' (or 'independent'; at concentration 0 all are the same)."
+                f"prior of the {name}: kind='I' has no closed form under guide='coordinate'; use "
+                "kind='II'."
             )
-    return Data.of(batch)
+    return SignedData.of(data)

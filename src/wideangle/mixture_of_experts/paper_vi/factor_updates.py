@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import digamma, gammaln
 
+from wideangle.mixture_of_experts.likelihood import GRAM_ROWS, over_blocks
 from wideangle.mixture_of_experts.paper_vi.factor_objective import (
     Evidence,
     Family,
@@ -25,7 +26,6 @@ from wideangle.mixture_of_experts.paper_vi.factor_objective import (
     project,
     summarise,
 )
-from wideangle.mixture_of_experts.row_blocks import GRAM_ROWS, over_blocks
 from wideangle.priors.components import GaussianComponents
 from wideangle.sphere.bessel import mean_resultant, mean_resultant_slope
 from wideangle.sphere.diversity import angular_spread

@@ -12,14 +12,15 @@ Paper: Appendix B. Differs from the paper: see :mod:`wideangle.mixture_of_expert
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import xlogy
 
-from wideangle.mixture_of_experts.likelihood import Batch
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import ONE_CODE, Pair
 from wideangle.mixture_of_experts.paper_vi import bounds
 from wideangle.mixture_of_experts.paper_vi.factor_objective import (
     Evidence,
@@ -34,11 +35,13 @@ from wideangle.mixture_of_experts.paper_vi.factor_updates import (
     update_magnitudes,
     update_regularised_directions,
 )
-from wideangle.mixture_of_experts.row_blocks import ONE_CODE
+from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.learning import update_prior
 from wideangle.types import Array, Scalar
 
+NOTHING = Regulariser(Pair(0.0, 0.0), 1.0)
+"""No regularisation."""
 ROUNDS = 3
 """Steps of directions and of lengths per sweep, with the bound's splits refreshed before each."""
 
@@ -58,8 +61,8 @@ class State(NamedTuple):
     """c, (N,)"""
 
 
-class Data(NamedTuple):
-    """A batch with signs (2y - 1) for targets, and squared row lengths."""
+class SignedData(NamedTuple):
+    """Data with signs (2y - 1) for targets, and squared lengths of rows."""
 
     rows: Array
     signs: Array
@@ -67,35 +70,36 @@ class Data(NamedTuple):
     squares: Array
 
     @classmethod
-    def of(cls, batch: Batch) -> Data:
-        """Prepare a batch."""
-        rows = jnp.asarray(batch.rows)
-        signs = 2.0 * jnp.asarray(batch.targets).astype(rows.dtype) - 1.0
-        weights = jnp.asarray(batch.weights).astype(rows.dtype)
+    def of(cls, data: Data) -> SignedData:
+        """Data of two classes, 0 and 1."""
+        rows = jnp.asarray(data.rows)
+        signs = 2.0 * jnp.asarray(data.targets).astype(rows.dtype) - 1.0
+        weights = jnp.asarray(data.weights).astype(rows.dtype)
         return cls(rows, signs, weights, jnp.sum(rows**2, axis=-1))
 
 
-def bound(state: State, data: Data, strengths: Any = (0.0, 0.0), gamma: Any = 1.0) -> Scalar:
+def bound(state: State, data: SignedData, regulariser: Regulariser = NOTHING) -> Scalar:
     r"""The objective of every update: the module's bound plus :math:`\lambda\,\Omega` of each set.
 
-    ``strengths`` are the paper's :math:`\lambda_1` (experts) and :math:`\lambda_2` (gate).
+    :math:`\lambda` are the weights of the regulariser.
     """
     means, variances = projection_moments(state.gate, data.squares)
     shares = state.responsibilities
     by_row = bounds.softmax_bound(means, variances, state.shifts, state.gate_splits)
     by_row += jnp.sum(shares * (means + expert_terms(state, data)) - xlogy(shares, shares), axis=0)
-    regularised = divergence_terms(state.experts, strengths[0], gamma)
-    regularised += divergence_terms(state.gate, strengths[1], gamma)
+    weights, gamma = regulariser
+    regularised = divergence_terms(state.experts, weights.experts, gamma)
+    regularised += divergence_terms(state.gate, weights.gate, gamma)
     return jnp.sum(data.weights * by_row) + regularised
 
 
-def expert_terms(state: State, data: Data) -> Array:
+def expert_terms(state: State, data: SignedData) -> Array:
     r"""Bound on :math:`E\log p(y_n\mid z_n = k)`, (K, N)."""
     means, variances = projection_moments(state.experts, data.squares)
     return bounds.logistic_bound(data.signs * means, variances, state.expert_splits)
 
 
-def gate_evidence(state: State, data: Data) -> Evidence:
+def gate_evidence(state: State, data: SignedData) -> Evidence:
     r"""Linear :math:`\phi - 1/2 + 2\lambda(d)c` and quadratic :math:`\lambda(d)`, times weights."""
     curvature = bounds.logistic_curvature(state.gate_splits)
     if len(curvature) == 1:  # one expert: the gate has nothing to say
@@ -104,14 +108,14 @@ def gate_evidence(state: State, data: Data) -> Evidence:
     return Evidence(data.weights * linear, data.weights * curvature, data.rows)
 
 
-def expert_evidence(state: State, data: Data) -> Evidence:
+def expert_evidence(state: State, data: SignedData) -> Evidence:
     r"""Linear :math:`\phi(2y-1)/2` and quadratic :math:`\phi\lambda(e)`, times weights."""
     shares = data.weights * state.responsibilities
     curvature = bounds.logistic_curvature(state.expert_splits)
     return Evidence(0.5 * shares * data.signs, shares * curvature, data.rows)
 
 
-def update_shifts(state: State, data: Data) -> State:
+def update_shifts(state: State, data: SignedData) -> State:
     """Best c, together with its splits d."""
     means, variances = projection_moments(state.gate, data.squares)
     shifts = bounds.solve_softmax_shift(means, variances, state.shifts)
@@ -119,20 +123,20 @@ def update_shifts(state: State, data: Data) -> State:
     return state._replace(shifts=shifts, gate_splits=splits)
 
 
-def update_gate_splits(state: State, data: Data) -> State:
+def update_gate_splits(state: State, data: SignedData) -> State:
     """Best d given c, then best c given d: cheaper than :func:`update_shifts`, nearly as good."""
     means, variances = projection_moments(state.gate, data.squares)
     splits = bounds.softmax_splits(means, variances, state.shifts)
     return state._replace(gate_splits=splits, shifts=bounds.softmax_shift(means, splits))
 
 
-def update_expert_splits(state: State, data: Data) -> State:
+def update_expert_splits(state: State, data: SignedData) -> State:
     """Best e."""
     means, variances = projection_moments(state.experts, data.squares)
     return state._replace(expert_splits=bounds.logistic_split(means, variances))
 
 
-def update_responsibilities(state: State, data: Data) -> State:
+def update_responsibilities(state: State, data: SignedData) -> State:
     r"""Best :math:`\phi`: proportional to the exponential of each expert's terms."""
     means, _ = projection_moments(state.gate, data.squares)
     return state._replace(
@@ -140,11 +144,11 @@ def update_responsibilities(state: State, data: Data) -> State:
     )
 
 
-def update_priors(state: State, learn: tuple[bool, bool]) -> State:
+def update_priors(state: State, learn: Pair[bool]) -> State:
     r""":math:`\mu_0, \alpha_1, \alpha_2` of the priors of gate and experts, of those to learn."""
     return state._replace(
-        gate=_learned(state.gate) if learn[0] else state.gate,
-        experts=_learned(state.experts) if learn[1] else state.experts,
+        gate=_learned(state.gate) if learn.gate else state.gate,
+        experts=_learned(state.experts) if learn.experts else state.experts,
     )
 
 
@@ -161,14 +165,14 @@ def _learned(family: Family) -> Family:
 @partial(jax.jit, static_argnames=("learn", "regularised"), compiler_options=ONE_CODE)
 def sweep(
     state: State,
-    data: Data,
-    strengths: tuple[Array, Array],
-    gamma: Array,
+    data: SignedData,
+    regulariser: Regulariser,
     *,
-    learn: tuple[bool, bool],
+    learn: Pair[bool],
     regularised: bool,
 ) -> tuple[State, Scalar]:
     """Every update at least once; the new state and its bound."""
+    weights, gamma = regulariser
 
     def turn(family: Family, evidence: Evidence, strength: Array) -> Family:
         if regularised:
@@ -178,8 +182,8 @@ def sweep(
     def turn_both(_: int, state: State) -> State:
         state = _refresh(state, data)
         return state._replace(
-            gate=turn(state.gate, gate_evidence(state, data), strengths[1]),
-            experts=turn(state.experts, expert_evidence(state, data), strengths[0]),
+            gate=turn(state.gate, gate_evidence(state, data), weights.gate),
+            experts=turn(state.experts, expert_evidence(state, data), weights.experts),
         )
 
     state = update_responsibilities(update_expert_splits(update_shifts(state, data), data), data)
@@ -187,14 +191,14 @@ def sweep(
     # Lengths and concentrations wait for each other, and cost no product with the rows.
     state = lax.fori_loop(0, ROUNDS, lambda _, s: update_lengths(_refresh(s, data), data), state)
     state = update_priors(state, learn)
-    return state, bound(state, data, strengths, gamma)
+    return state, bound(state, data, regulariser)
 
 
-def _refresh(state: State, data: Data) -> State:
+def _refresh(state: State, data: SignedData) -> State:
     return update_expert_splits(update_gate_splits(state, data), data)
 
 
-def update_lengths(state: State, data: Data) -> State:
+def update_lengths(state: State, data: SignedData) -> State:
     """Gamma factors, then concentrations, of both sets."""
 
     def both(family: Family, evidence: Evidence) -> Family:

@@ -31,10 +31,9 @@ def share(
     import jax.numpy as jnp
 
     from wideangle import sharding
+    from wideangle.mixture_of_experts.data import Data, shard
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-    from wideangle.mixture_of_experts.experts import LogisticExperts
-    from wideangle.mixture_of_experts.likelihood import Batch, Weights, log_lik
-    from wideangle.mixture_of_experts.shards import shard
+    from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
     from wideangle.settings import MutualAngularPrior, Variational
 
     if processes > 1:
@@ -45,7 +44,7 @@ def share(
     gate, experts = generator.standard_normal((2, n_experts, columns), np.float32) / columns**0.5
     weights = Weights(jnp.asarray(gate), jnp.asarray(experts)[:, None])
     with sharding.rows_over() as mesh:
-        batch = shard(Batch(X, y, np.ones(rows, np.float32)), mesh)
+        batch = shard(Data(X, y, np.ones(rows, np.float32)), mesh)
         expert = LogisticExperts()
         gradient = jax.jit(jax.value_and_grad(lambda w, b: log_lik(expert, w, b)))
         seconds = []
@@ -67,7 +66,7 @@ def share(
     return {
         "gradient_seconds": float(np.median(seconds[1:])),
         "pass_seconds": (pace[2] - pace[1]) / 2,
-        "value": float(gradient(weights, Batch(X, y, np.ones(rows, np.float32)))[0]),
+        "value": float(gradient(weights, Data(X, y, np.ones(rows, np.float32)))[0]),
     }
 
 

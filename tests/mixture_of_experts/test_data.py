@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from wideangle.mixture_of_experts.scaling import LARGEST, learn_scaling
+from wideangle.mixture_of_experts.data import LARGEST, learn_scaling
 
 N = 50
 

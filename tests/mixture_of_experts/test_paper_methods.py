@@ -1,7 +1,7 @@
 import pytest
 
 from wideangle import Variational
-from wideangle.mixture_of_experts.methods import METHODS, paper_method
+from wideangle.mixture_of_experts.paper_methods import METHODS, paper_method
 from wideangle.settings import INFERENCES, PRIORS, name_of
 
 

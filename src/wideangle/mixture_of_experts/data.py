@@ -1,0 +1,244 @@
+"""Rows, targets and weights of a mixture of experts: how they are prepared, and where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jax.sharding import Mesh
+
+from wideangle.infer.ascent import as_dense
+from wideangle.sharding import current_mesh, spread
+from wideangle.types import Array
+
+LARGEST = 1e12
+"""Prepared entries are cut off here: scores of such rows are certain, and float32 holds them."""
+SMALLEST = 1e-100
+"""Columns of less spread than this count as constant."""
+HEAVIEST = 1e12
+"""Most weight of all rows together: posteriors of more are points, and squares overflow."""
+CHUNK = 4096
+"""Rows looked at at once, where draws are many."""
+DENSE_LIMIT = 2**31
+"""Bytes up to which sparse rows are made dense where a method has no other way."""
+SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
+"""Sparse rows stay sparse with at most this share of entries that are not 0 (with this many
+experts; fewer ask for a smaller share), and at least this many entries times experts in all:
+elsewhere matrix products were faster, on one core and with 5 to 30 experts."""
+
+
+class Data(NamedTuple):
+    """Rows with the intercept, classes 0..C-1, and how much each row counts.
+
+    Rows (N, p) are a dense array or a SciPy CSR matrix. What a compiled program is given may also
+    be :class:`ShardedRows`, spread over devices, or
+    :class:`~wideangle.mixture_of_experts.sparse.SparseRows`, which stay on the host.
+    """
+
+    rows: Any
+    targets: Any
+    weights: Any
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["array"], meta_fields=["mesh"])
+@dataclass(frozen=True)
+class ShardedRows:
+    """Rows (N, p) cut into as many parts as there are devices."""
+
+    array: Array
+    mesh: Mesh
+
+
+def shard(data: Data, mesh: Mesh) -> Data:
+    """Dense data spread over a mesh; rows that fill it up have weight 0."""
+    rows, targets, weights = spread(tuple(data), mesh)
+    return Data(ShardedRows(rows, mesh), targets, weights)
+
+
+def rows_that_count(weights: np.ndarray) -> np.ndarray:
+    """Which rows have a weight that is more than 0 in single precision; refuses extreme ones."""
+    total = float(np.max(weights, initial=0.0)) * len(weights)  # a bound that cannot overflow
+    if total > HEAVIEST:
+        raise ValueError(
+            f"sample_weight: the largest is {np.max(weights):g}, and a row of weight w counts as w "
+            f"rows; divide all weights so that they add up to at most {HEAVIEST:g}."
+        )
+    live = weights.astype(np.float32) > 0
+    if not np.any(live):
+        raise ValueError(
+            "sample_weight: all rows have weight 0 (or less than 1e-45, which is 0 in single "
+            "precision); give some a positive one."
+        )
+    return live
+
+
+class Scaling(NamedTuple):
+    """Shift and scale of every column, learned from the training rows."""
+
+    shift: np.ndarray
+    scale: np.ndarray
+    intercept: bool
+
+    def apply(self, X: Any) -> Any:
+        """Rows as the model sees them; sparse stays sparse."""
+        if sp.issparse(X):
+            rows: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / self.scale)
+            rows.data = np.clip(rows.data, -LARGEST, LARGEST).astype(np.float32)
+            if self.intercept:
+                ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
+                rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
+            return sp.csr_array(rows)
+        with np.errstate(over="ignore"):  # what overflows is cut off just below
+            rows = (np.asarray(X, np.float64) - self.shift) / self.scale
+        rows = np.clip(rows, -LARGEST, LARGEST).astype(np.float32)
+        if self.intercept:
+            rows = np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
+        return rows
+
+
+def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: bool) -> Scaling:
+    """Centre and scale real columns; leave 0/1 columns and constants alone.
+
+    One isotropic prior for all weights asks for columns of one scale. Indicator columns already
+    have one: dividing a rare indicator by its small deviation would inflate it. Sparse columns are
+    scaled by their root mean square and not shifted, which would fill them.
+    """
+    p = X.shape[1]
+    shift, scale = np.zeros(p), np.ones(p)
+    if not standardise:
+        return Scaling(shift, scale, intercept)
+    total = weights.sum()
+    if sp.issparse(X):
+        unit = _or_one(abs(X).max(axis=0).toarray().ravel().astype(np.float64))
+        part: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / unit)
+        square = np.asarray(part.multiply(part).multiply(weights[:, None]).sum(axis=0)).ravel()
+        rms = unit * np.sqrt(square / total)
+        return Scaling(shift, np.where(_sparse_binary(X), 1.0, _or_one(rms)), intercept)
+    X = np.asarray(X, np.float64)
+    binary = np.all((X == 0) | (X == 1), axis=0)
+    unit = _or_one(np.abs(X).max(axis=0))  # so that no square overflows
+    part = X / unit
+    mean = weights @ part / total
+    if not intercept:
+        # Nothing makes up for a shift then; a constant column is the user's own intercept.
+        rms = unit * np.sqrt(weights @ part**2 / total)
+        return Scaling(shift, np.where(binary, 1.0, _or_one(rms)), intercept)
+    deviation = np.sqrt(weights @ (part - mean) ** 2 / total)
+    return _centred(unit * mean, unit * deviation, binary)
+
+
+def scaling_from(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    binary: np.ndarray,
+    *,
+    standardise: bool,
+    intercept: bool,
+) -> Scaling:
+    """As :func:`learn_scaling` for dense rows, from moments that were summed up elsewhere."""
+    if not standardise:
+        return Scaling(np.zeros_like(mean), np.ones_like(mean), intercept)
+    if not intercept:
+        rms = np.sqrt(variance + mean**2)
+        return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)), intercept)
+    return _centred(mean, np.sqrt(variance), binary)
+
+
+def _centred(mean: np.ndarray, deviation: np.ndarray, binary: np.ndarray) -> Scaling:
+    constant = ~(deviation > 1e-7 * np.abs(mean))
+    scale = np.where(binary | constant, 1.0, _or_one(deviation))
+    return Scaling(np.where(binary, 0.0, mean), scale, True)
+
+
+def _or_one(size: np.ndarray) -> np.ndarray:
+    return np.where(size > SMALLEST, size, 1.0)
+
+
+def _sparse_binary(X: Any) -> np.ndarray:
+    columns = sp.csc_array(X)
+    other = np.zeros(X.shape[1], bool)
+    column = np.repeat(np.arange(X.shape[1]), np.diff(columns.indptr))
+    other[column[(columns.data != 0) & (columns.data != 1)]] = True
+    return ~other
+
+
+def for_sampling(data: Data, n_experts: int) -> Data:
+    """All rows, for methods that need them at every step: sparse where that is faster."""
+    rows = data.rows
+    if not sp.issparse(rows) or jax.default_backend() != "cpu" or current_mesh() is not None:
+        return make_dense(data)
+    size = rows.shape[0] * rows.shape[1]
+    share = SPARSE_SHARE * min(1.0, n_experts / SPARSE_EXPERTS)
+    faster = rows.nnz <= share * size and n_experts * size >= SPARSE_SIZE
+    if not faster and 4 * size <= DENSE_LIMIT:
+        return make_dense(data)
+    # Empty rows of weight 0 cost nothing, and minibatches are those of dense rows.
+    missing = round_up(rows.shape[0]) - rows.shape[0]
+    filled = sp.csr_array(
+        (rows.data, rows.indices, np.pad(rows.indptr, (0, missing), "edge")),
+        shape=(rows.shape[0] + missing, rows.shape[1]),
+    )
+    weights = np.pad(data.weights.astype(np.float32), (0, missing))
+    return Data(filled, np.pad(data.targets, (0, missing)), weights)
+
+
+def make_dense(data: Data) -> Data:
+    """All rows on the device, or on the host if they are to be spread over several.
+
+    Refuses sparse data that would not fit.
+    """
+    rows = data.rows
+    if sp.issparse(rows):
+        size = rows.shape[0] * rows.shape[1] * 4
+        if size > DENSE_LIMIT:
+            raise ValueError(
+                f"X has {rows.shape[0]} x {rows.shape[1]} entries, {size / 2**30:.1f} GiB when "
+                "dense, which is needed here (on a GPU, and for guide='coordinate'). Use "
+                "inference='vi', which reads sparse minibatches, or fewer columns."
+            )
+        rows = rows.toarray()
+    return fill(Data(rows, data.targets, data.weights.astype(np.float32)))
+
+
+def sample(seed: int, data: Data, n_rows: int) -> Data:
+    """Some of the rows, each counting for more, filled up to one of few sizes."""
+    total = data.rows.shape[0]
+    chosen = np.arange(total)
+    if total > n_rows:
+        chosen = np.random.default_rng(seed).choice(total, n_rows, replace=False)
+    weights = np.asarray(data.weights, np.float32)[chosen]
+    weights = weights * (np.sum(data.weights) / max(np.sum(weights), 1e-30))
+    rows = as_dense(data.rows, chosen, np.float32)
+    return fill(Data(rows, np.asarray(data.targets, np.int32)[chosen], weights))
+
+
+def fill(data: Data) -> Data:
+    """Add rows of weight 0 up to a round number, so that many sizes share one program."""
+    missing = round_up(len(data.targets)) - len(data.targets)
+    pad = [np.pad(np.asarray(leaf), [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in data]
+    if current_mesh() is not None:  # one device need not hold all rows
+        return Data(*pad)
+    return Data(*(jnp.asarray(leaf) for leaf in pad))
+
+
+def round_up(n_rows: int) -> int:
+    """The next of about eight sizes per power of two."""
+    step = max(64, 2 ** (max(n_rows - 1, 1).bit_length() - 3))
+    return -(-max(n_rows, 1) // step) * step
+
+
+def chunks(rows: Any, dtype: Any = np.float32) -> Iterator[tuple[slice, np.ndarray]]:
+    """Dense chunks of few different sizes, with their places; the last is filled up with zeros."""
+    total = rows.shape[0]
+    size = min(CHUNK, round_up(total))
+    for first in range(0, total, size):
+        chunk = as_dense(rows, slice(first, first + size), dtype)
+        filled = np.zeros((size, chunk.shape[1]), dtype)
+        filled[: len(chunk)] = chunk
+        yield slice(first, first + len(chunk)), filled

@@ -1,0 +1,260 @@
+"""What is to be fitted, from the settings a user has chosen; and what a fit leaves behind.
+
+The one place where settings become priors, and where settings that a fit could not use are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.mixture_of_experts.coordinates import Priors
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
+from wideangle.posterior import Draws
+from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.dpp import DeterminantalComponents
+from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.settings import (
+    AUTO,
+    LEARN,
+    PRIORS,
+    DeterminantalPrior,
+    GaussianPrior,
+    Maximise,
+    MutualAngularPrior,
+    Sampling,
+    Settings,
+    Variational,
+    VonMisesFisherPrior,
+    as_plain,
+    named,
+)
+from wideangle.sharding import writes
+from wideangle.sphere.diversity import angular_spread
+from wideangle.storage import Checkpoint, fingerprint
+from wideangle.types import Array, Key, Scalar
+
+NEITHER: Pair[bool] = Pair(False, False)
+COSINE = 0.2
+"""Strength of the repulsion, where none is given."""
+
+
+class Regulariser(NamedTuple):
+    r"""Posterior regularisation :math:`\lambda_1\Omega(\beta) + \lambda_2\Omega(\eta)`."""
+
+    weights: Pair[Any]
+    r""":math:`\lambda_2` of the gate, :math:`\lambda_1` of the experts."""
+    gamma: Any
+
+    def value(self, vectors: Pair[Array]) -> Scalar:
+        """The regulariser at the vectors (or mean directions) of gate and experts."""
+        gate, experts = (angular_spread(one, self.gamma) for one in vectors)
+        return self.weights.gate * gate + self.weights.experts * experts
+
+
+class Task(NamedTuple):
+    """What is to be fitted, and how."""
+
+    priors: Priors
+    learn: Pair[bool]
+    """Which priors are fitted to the data (empirical Bayes)."""
+    expert: ExpertLikelihood
+    inference: Any
+    checkpoint: Any = None
+    progress: bool | None = None
+
+    @property
+    def regulariser(self) -> Regulariser | None:
+        """What the inference adds to the log posterior, or None where it adds nothing."""
+        weights = _diversity(self.inference)
+        if not any(weights):
+            return None
+        gamma = np.float32(self.inference.gamma)
+        return Regulariser(Pair(*map(np.float32, weights)), gamma)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit leaves behind."""
+
+    draws: Draws
+    """Values ``weights`` and ``log_lik``, axes (chain, draw, ...); starts count as chains."""
+    priors: Priors
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def plan(
+    prior: Any,
+    inference: Any,
+    n_experts: int,
+    n_columns: int,
+    expert: ExpertLikelihood,
+    *,
+    checkpoint: Any = None,
+    progress: bool | None = None,
+) -> Task:
+    """The task of an estimator's settings, for rows of so many prepared columns."""
+    priors = _build_priors(prior, inference, n_experts, n_columns, expert)
+    learn = Pair(*(_is_learned(one, inference) for one in _pair_of(prior)))
+    return Task(priors, learn, expert, inference, checkpoint, progress)
+
+
+def check_choices(prior: Any, inference: Any, checkpoint: Any) -> None:
+    """Refuse settings that this model, or this inference, has no use for."""
+    for one in _pair_of(prior):
+        _check_prior(one, inference)
+    if isinstance(inference, Sampling) and inference.kernel == "gibbs":
+        raise ValueError("kernel='gibbs': is for latent features; use 'hmc' or leave it None.")
+    if isinstance(inference, Variational) and inference.guide == "coordinate":
+        usual = Variational()
+        for name in ("temperature", "n_starts", "batch_size"):
+            if getattr(inference, name) != getattr(usual, name):
+                raise ValueError(
+                    f"{name}={getattr(inference, name)!r}: guide='coordinate' has one start, all "
+                    "rows at once and no temperature; leave it at its default."
+                )
+    if not isinstance(inference, Sampling):
+        _diversity(inference)
+    if checkpoint is None or isinstance(inference, Sampling):
+        return
+    if isinstance(inference, Maximise) or inference.guide == "coordinate":
+        raise ValueError(
+            f"checkpoint={checkpoint!r}: only runs by inference='mcmc' and by 'vi' with "
+            "guide='diagonal' or 'vmf' are saved while they last; use checkpoint=None."
+        )
+
+
+def _pair_of(prior: Any) -> Pair[Any]:
+    """The choices for gate and experts: names become settings objects."""
+    pair = prior if isinstance(prior, tuple) else (prior, prior)
+    if len(pair) != 2 or any(isinstance(one, str) and one not in PRIORS for one in pair):  # noqa: PLR2004
+        raise ValueError(
+            f"prior={prior!r}: a pair must hold two priors, of the gate and of the experts, each "
+            f"one of {sorted(PRIORS)}, a settings object or a ComponentPrior."
+        )
+    return Pair(*(named(one, PRIORS) for one in pair))
+
+
+def _check_prior(prior: Any, inference: Settings) -> None:
+    scale = getattr(prior, "scale", None)
+    if scale == LEARN:
+        raise ValueError(
+            "scale='learn': the mixture of experts cannot draw the scale; use 'auto' or a number."
+        )
+    if scale == AUTO and isinstance(prior, GaussianPrior):
+        raise ValueError("scale='auto': the Gaussian prior of experts has a fixed scale; use 1.0.")
+    if scale == AUTO and isinstance(inference, Maximise):
+        raise ValueError(
+            "scale='auto': inference='map' does not fit the prior to the data; use a number."
+        )
+    if getattr(prior, "concentration", None) == LEARN:
+        raise ValueError(
+            "concentration='learn': the mixture of experts has a fixed one; set cosine instead."
+        )
+
+
+def _is_learned(prior: Any, inference: Settings) -> bool:
+    """Whether a prior is fitted to the data: one in polar form without a fixed scale."""
+    polar = isinstance(prior, MutualAngularPrior | VonMisesFisherPrior)
+    return polar and prior.scale in (None, AUTO) and not isinstance(inference, Maximise)
+
+
+def _build_priors(
+    prior: Any, inference: Settings, n_experts: int, n_columns: int, expert: ExpertLikelihood
+) -> Priors:
+    """Priors of gate and flattened experts from what was chosen."""
+    sizes = n_columns, n_columns * expert.n_outputs
+    built = []
+    for name, one, size in zip(("gate", "experts"), _pair_of(prior), sizes, strict=True):
+        if isinstance(one, Settings):
+            built.append(_build_prior(one, inference, n_experts, size))
+            continue
+        shape = getattr(one, "event_shape", None)
+        if not isinstance(one, ComponentPrior) or shape != (n_experts, size):
+            raise ValueError(
+                f"prior of the {name} has event shape {shape}: must be a ComponentPrior over "
+                f"{n_experts} vectors of length {size} (intercept column included)."
+            )
+        built.append(one)
+    return Pair(*built)
+
+
+def _build_prior(prior: Any, inference: Settings, n: int, size: int) -> ComponentPrior:
+    # Empirical Bayes starts from 1, too.
+    scale = np.float32(1.0 if prior.scale in (None, AUTO) else prior.scale)
+    if isinstance(prior, GaussianPrior):
+        return GaussianComponents(n, size, scale)
+    if isinstance(prior, DeterminantalPrior):
+        return DeterminantalComponents(n, size, scale)
+    if size < 2:  # noqa: PLR2004
+        raise ValueError(
+            f"prior={prior}: X has one column, and directions need two; use prior='gaussian' or "
+            "fit_intercept=True."
+        )
+    if isinstance(prior, VonMisesFisherPrior):
+        # Independent directions; without a mean direction they are uniform.
+        directions = MutualAngular(n, size, np.float32(0.0), "independent")
+    else:
+        kind = prior.kind or ("II" if isinstance(inference, Variational) else "I")
+        if prior.concentration is None:
+            cosine = COSINE if prior.cosine is None else prior.cosine
+            directions = MutualAngular.from_cosine(n, size, np.float32(cosine), kind)
+        else:
+            directions = MutualAngular(n, size, np.float32(prior.concentration), kind)
+    shape = np.float32(prior.magnitude_shape)
+    return PolarComponents(directions, shape, shape / (scale * np.sqrt(np.float32(size))))
+
+
+def _diversity(inference: Any) -> Pair[float]:
+    """Weights of Omega; users give those of the experts first, or one number for both."""
+    value = inference.diversity
+    both = value if isinstance(value, tuple) else (value, value)
+    if len(both) != 2 or not all(isinstance(one, int | float) and one >= 0 for one in both):  # noqa: PLR2004
+        raise ValueError(
+            f"diversity={value!r}: must be a number of at least 0, or two of them, for the experts "
+            "and for the gate."
+        )
+    experts, gate = both
+    return Pair(float(gate), float(experts))
+
+
+def checkpoint_of(key: Key, task: Task, data: Data) -> Checkpoint | None:
+    """The checkpoint of a fit to rows in memory."""
+    rows = data.rows
+    parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
+    arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
+    return checkpoint_for(key, task, arrays | {"targets": data.targets, "weights": data.weights})
+
+
+def checkpoint_for(key: Key, task: Task, arrays: dict[str, Any]) -> Checkpoint | None:
+    """The checkpoint that was asked for, of these data and settings and no others."""
+    if task.checkpoint is None:
+        return None
+    # Priors count by what is in them, not by a repr that holds an address.
+    meta = {
+        "inference": repr(as_plain(task.inference)),
+        "learn": repr(task.learn),
+        "expert": repr(task.expert),
+        "prior": [type(prior).__name__ for prior in task.priors],
+    }
+    arrays = arrays | {"key": jax.random.key_data(key)}
+    arrays |= {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(task.priors))}
+    mark = fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
+    # Of several processes one writes, and all read.
+    kind = Checkpoint if writes() else _ReadOnlyCheckpoint
+    return kind(task.checkpoint, fingerprint=mark)
+
+
+class _ReadOnlyCheckpoint(Checkpoint):
+    """A checkpoint that another process writes."""
+
+    def __call__(self, state: Any, draws: Any) -> None:
+        """Leave it to the other."""
+
+    def remove(self, *, may_fail: bool = False) -> None:
+        """Leave it to the other."""
