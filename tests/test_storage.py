@@ -771,7 +771,7 @@ def test_saves_keep_their_distance(tmp_path, template, monkeypatch):
     clock, writes = [0.0], []
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
 
-    def slow_write():
+    def slow_write(*_):
         clock[0] += 2.0
         writes.append(clock[0])
 

@@ -102,8 +102,8 @@ def _gram(whole: np.ndarray, features: np.ndarray, missing: np.ndarray) -> np.nd
     if 2 * len(missing) <= features.shape[1]:
         gone = features[:, missing]
         return whole - gone @ gone.T
-    seen = np.delete(features, missing, axis=1)
-    return seen @ seen.T
+    observed = np.delete(features, missing, axis=1)
+    return observed @ observed.T
 
 
 def _dense(block: Any) -> np.ndarray:

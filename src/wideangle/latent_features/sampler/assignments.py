@@ -330,16 +330,16 @@ def _rows_before(
     stop,
     offset,
     keys,
-    used,
+    assignments,
     products,
     inner,
     log_odds,
     precision,
     last,
     n_live,
-    rest,
+    left,
 ):
-    """Columns before ``last``, row by row; leaves what the later columns need in ``rest``.
+    """Columns before ``last``, row by row; leaves what the later columns need in ``left``.
 
     Row ``n`` of the arrays is row ``n + offset`` of all.
     """
@@ -350,26 +350,26 @@ def _rows_before(
         for k in range(n_live):
             pull[k] = products[n, k]
         for j in range(n_live):
-            if used[n, j]:
+            if assignments[n, j]:
                 for k in range(n_live):
                     pull[k] -= inner[j, k]
         _fill_bits(keys[0], keys[1], n + offset, bits)
         for k in range(last):
-            own = inner[k, k]
-            gain = pull[k] - half * own
-            if used[n, k]:
-                gain += own
+            square = inner[k, k]
+            gain = pull[k] - half * square
+            if assignments[n, k]:
+                gain += square
             one = decide_site(log_odds[k] + gain * precision, bits[k])
-            if one and not used[n, k]:
-                used[n, k] = 1
+            if one and not assignments[n, k]:
+                assignments[n, k] = 1
                 for j in range(n_live):
                     pull[j] -= inner[k, j]
-            elif not one and used[n, k]:
-                used[n, k] = 0
+            elif not one and assignments[n, k]:
+                assignments[n, k] = 0
                 for j in range(n_live):
                     pull[j] += inner[k, j]
         for k in range(last, n_live):
-            rest[n, k - last] = pull[k]
+            left[n, k - last] = pull[k]
 
 
 @numba.njit(cache=True, nogil=True)

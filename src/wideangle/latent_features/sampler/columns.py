@@ -83,16 +83,16 @@ class _Sites(NamedTuple):
         """
         n_rows = used.shape[1]
         inner = lax.dynamic_slice_in_dim(self.inner, first, size)
-        own = lax.dynamic_slice_in_dim(inner, first, size, axis=1)
+        among = lax.dynamic_slice_in_dim(inner, first, size, axis=1)
         mine = lax.dynamic_slice_in_dim(used, first, size)
         weights = lax.dynamic_slice_in_dim(self.weights, first, size)
         pull = lax.dynamic_slice_in_dim(self.columns, first, size) - inner @ used
-        square = jnp.diagonal(own)[:, None]
+        square = jnp.diagonal(among)[:, None]
         logits = (jnp.log(weights) - jnp.log1p(-weights))[:, None]
         logits = logits + (pull + square * (mine - 0.5)) / self.noise_variance
         keys = lax.dynamic_slice_in_dim(self.randomness.keys, first, size)
         uniforms = jax.vmap(lambda key: site_uniforms(key, n_rows, used.dtype))(keys)
-        return logits, own / self.noise_variance, uniforms
+        return logits, among / self.noise_variance, uniforms
 
 
 def _before(last: Array, used: Array, sites: _Sites, *, fixed_length: bool) -> Array:

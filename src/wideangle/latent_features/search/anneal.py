@@ -251,27 +251,27 @@ def draw_assignments(
 
 
 @numba.njit(cache=True, nogil=True)
-def _explain(gram, chosen, scores):
+def _explain(gram, row, scores):
     """Set scores to W W' z."""
     scores[:] = 0.0
-    for k in range(len(chosen)):
-        if chosen[k]:
-            for j in range(len(chosen)):
+    for k in range(len(row)):
+        if row[k]:
+            for j in range(len(row)):
                 scores[j] += gram[k, j]
 
 
 @numba.njit(cache=True, nogil=True)
-def _flip(gram, chosen, scores, k, value):
+def _flip(gram, row, scores, k, value):
     """Set z_k and keep scores = W W' z."""
     sign = 1.0 if value else -1.0
-    chosen[k] = value
-    for j in range(len(chosen)):
+    row[k] = value
+    for j in range(len(row)):
         scores[j] += sign * gram[k, j]
 
 
 @numba.njit(cache=True, nogil=True)
-def _log_odds(products, gram, logits, precision, chosen, scores, k):
-    alone = products[k] - scores[k] + chosen[k] * gram[k, k]
+def _log_odds(products, gram, logits, precision, row, scores, k):
+    alone = products[k] - scores[k] + row[k] * gram[k, k]
     return logits[k] + (alone - 0.5 * gram[k, k]) * precision
 
 
@@ -279,28 +279,28 @@ def _log_odds(products, gram, logits, precision, chosen, scores, k):
 def _gibbs_pass(rng, products, gram, logits, precision, assignments):
     scores = np.empty(len(gram))
     for n in range(len(assignments)):
-        chosen = assignments[n]
-        _explain(gram, chosen, scores)
+        row = assignments[n]
+        _explain(gram, row, scores)
         for k in range(len(gram)):
-            t = _log_odds(products[n], gram, logits, precision, chosen, scores, k)
+            t = _log_odds(products[n], gram, logits, precision, row, scores, k)
             if abs(t) > 36.0:  # noqa: PLR2004  # beyond double precision: no draw needed
                 value = t > 0.0
             else:
                 value = rng.random() * (1.0 + math.exp(-t)) < 1.0
-            if value != chosen[k]:
-                _flip(gram, chosen, scores, k, value)
+            if value != row[k]:
+                _flip(gram, row, scores, k, value)
 
 
 @numba.njit(cache=True, nogil=True)
 def _climb_pass(products, gram, logits, precision, assignments):
     scores = np.empty(len(gram))
     for n in range(len(assignments)):
-        chosen = assignments[n]
-        _explain(gram, chosen, scores)
+        row = assignments[n]
+        _explain(gram, row, scores)
         for k in range(len(gram)):
-            t = _log_odds(products[n], gram, logits, precision, chosen, scores, k)
-            if (t > 0.0) != chosen[k]:
-                _flip(gram, chosen, scores, k, t > 0.0)
+            t = _log_odds(products[n], gram, logits, precision, row, scores, k)
+            if (t > 0.0) != row[k]:
+                _flip(gram, row, scores, k, t > 0.0)
 
 
 # ---------------------------------------------------------------- new features
@@ -427,15 +427,15 @@ def births(
         along = rows.products(new.feature[None])[:, 0].astype(float)
         along -= assignments @ (features @ new.feature)
         along -= found.assignments @ (found.features @ new.feature)
-        chosen = takers(problem, new, along, variance)
-        if chosen is None:
+        column = takers(problem, new, along, variance)
+        if column is None:
             failures += 1
             continue
         failures = 0
-        residual -= np.outer(chosen[some], new.feature).astype(rows.dtype)
+        residual -= np.outer(column[some], new.feature).astype(rows.dtype)
         found = Born(
             np.vstack([found.features, new.feature]),
-            np.column_stack([found.assignments, chosen]),
+            np.column_stack([found.assignments, column]),
         )
     return found
 
@@ -447,7 +447,7 @@ def takers(problem: Problem, new: Launch, along: np.ndarray, variance: float) ->
     """
     square = float(new.feature @ new.feature)
     gain = (along - 0.5 * square) / variance
-    chosen = gain + math.log(new.share / (1.0 - new.share)) > 0
-    count = chosen.sum()
+    column = gain + math.log(new.share / (1.0 - new.share)) > 0
+    count = column.sum()
     needed = penalty(problem, count, square, variance)
-    return chosen.astype(np.uint8) if gain[chosen].sum() > needed else None
+    return column.astype(np.uint8) if gain[column].sum() > needed else None

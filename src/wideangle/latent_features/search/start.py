@@ -79,9 +79,6 @@ def find_features(
     *,
     max_features: int = 100,
     hops: int | None = None,
-    births: int | None = None,
-    schedule: Schedule | None = None,
-    launch_rows: int = 1000,
     stop: Callable[[], bool] = lambda: False,
 ) -> Start:
     r"""Search for binary features: :math:`x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I)`.
@@ -102,12 +99,6 @@ def find_features(
     hops : int, optional
         Groups of features to think over again; by default 100 for few features, and for many
         until 30 in a row bring nothing, at most 60.
-    births : int, optional
-        Most new features per step of the anneal; by default ``max_features / 15``, at least 3.
-    schedule : Schedule, optional
-        Temperatures of the anneal.
-    launch_rows : int
-        Rows among which a new feature is looked for.
     stop : callable, optional
         Asked between hops; when it says yes, what there is is returned.
     """
@@ -117,15 +108,10 @@ def find_features(
     # Squares of very large or small float32 numbers do not exist.
     scale = 1.0 if 1e-3 < scale < 1e3 else scale  # noqa: PLR2004
     problem = Problem(rows if scale == 1.0 else rows.scaled(1.0 / scale), rows.dim)
-    effort = Effort(
-        max_features,
-        births=max(3, max_features // 15) if births is None else births,
-        launch_rows=launch_rows,
-    )
+    effort, schedule = Effort(max_features, births=max(3, max_features // 15)), Schedule()
     learn = noise_variance is None
     reading = read_spectrum(rng, problem.rows)
     noises = [noise_variance / scale**2] if not learn else _first_noises(reading, problem.rows)
-    schedule = Schedule() if schedule is None else schedule
     tried = [_search(rng, problem, noise, effort, schedule, learn_noise=learn) for noise in noises]
     best = max(tried, key=lambda found: found.objective)
     best = _tighten(rng, problem, best, reading, effort, schedule, learn_noise=learn)
@@ -185,9 +171,9 @@ def _hops(
             break
         if n_features == 0 or (n_features <= FEW and rng.random() < FRESH):
             cap = int(rng.integers(max(1, n_features // 2), n_features + 3))
-            less = effort._replace(max_features=min(cap, effort.max_features))
+            capped = effort._replace(max_features=min(cap, effort.max_features))
             noise = best.noise_variance
-            new = anneal(rng, problem, noise, less, schedule, learn_noise=learn_noise)
+            new = anneal(rng, problem, noise, capped, schedule, learn_noise=learn_noise)
         else:
             new = hop(rng, problem, best, tries, effort, schedule, learn_noise=learn_noise)
         if new is not None and new.objective > best.objective + WORTH:
@@ -220,8 +206,8 @@ def _tighten(
     rows, noise = problem.rows, reading.noise_variance
     hottest = max(schedule.hottest, rows.energy / (rows.n_rows * rows.dim * noise))
     slow = schedule._replace(hottest=hottest, n_steps=SLOWER * schedule.n_steps)
-    less = effort._replace(max_features=min(effort.max_features, reading.rank + 2))
-    new = anneal(rng, problem, best.noise_variance, less, slow, learn_noise=learn_noise)
+    capped = effort._replace(max_features=min(effort.max_features, reading.rank + 2))
+    new = anneal(rng, problem, best.noise_variance, capped, slow, learn_noise=learn_noise)
     return max(best, new, key=lambda found: found.objective)
 
 
@@ -320,7 +306,7 @@ def hop(
 
     Noise that is isotropic stays so in a subspace, so the small problem is of the same kind as the
     large one. ``tries`` counts the hops that began at each feature, and
-    is counted on: the next hops look elsewhere.
+    is counted on: the next hops begin at others.
     """
     members = choose_cluster(rng, best, tries)
     tries[members[0]] += 1
@@ -434,16 +420,16 @@ def project(
 ) -> Cluster:
     """What the other features leave of some rows, in the space that the members span."""
     n_rows = problem.rows.n_rows
-    rows, chosen = problem.rows, best.assignments
+    rows, assignments = problem.rows, best.assignments
     if n_rows > CLUSTER_ROWS:
         some = np.sort(rng.choice(n_rows, CLUSTER_ROWS, replace=False))
-        rows, chosen = rows.take(some), chosen[some]
+        rows, assignments = rows.take(some), assignments[some]
     others = np.delete(np.arange(len(best.features)), members)
     basis = np.linalg.qr(best.features[members].T)[0].T
-    seen = rows.products(basis).astype(float)
-    seen -= chosen[:, others] @ (best.features[others] @ basis.T)
-    small = Problem(MemoryRows(seen), problem.full_dim)
-    return Cluster(members, basis, small, best.features[members] @ basis.T, chosen[:, members])
+    left = rows.products(basis).astype(float)
+    left -= assignments[:, others] @ (best.features[others] @ basis.T)
+    small = Problem(MemoryRows(left), problem.full_dim)
+    return Cluster(members, basis, small, best.features[members] @ basis.T, assignments[:, members])
 
 
 def _unit(features: np.ndarray) -> np.ndarray:
