@@ -100,13 +100,13 @@ def test_written_gradient_is_that_of_finite_differences(expert):
 def test_blocks_of_rows_change_nothing(expert, n_rows, monkeypatch):
     weights, batch = problem(expert)
     part = Data(*(leaf[:n_rows] for leaf in batch))
-    whole = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
+    whole = jax.jit(jax.value_and_grad(lambda w: log_lik(expert, w, part)))(weights)
     monkeypatch.setattr(mixture_of_experts, "rows_for", lambda _: 5)
-    blocks = jax.value_and_grad(lambda w: log_lik(expert, w, part))(weights)
+    blocks = jax.jit(jax.value_and_grad(lambda w: log_lik(expert, w, part)))(weights)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), blocks, whole)
     np.testing.assert_allclose(log_lik(expert, weights, part), blocks[0], rtol=1e-12)
     many = jax.tree.map(lambda leaf: jnp.stack([leaf, 2.0 * leaf]), weights)
-    both = jax.vmap(jax.grad(lambda w: log_lik(expert, w, part)))(many)
+    both = jax.jit(jax.vmap(jax.grad(lambda w: log_lik(expert, w, part))))(many)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[0], b, atol=1e-12), both, whole[1])
 
 
