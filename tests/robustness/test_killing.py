@@ -13,9 +13,11 @@ TESTS = Path(__file__).parents[1]
 
 def kill(*arguments, out):
     """In a process of its own: one that has started JAX must not fork."""
+    # A process that is killed may leave half a compiled program behind.
+    programs = {"JAX_COMPILATION_CACHE_DIR": str(out.parent / "programs")}
     return subprocess.run(
         [sys.executable, "-m", "robustness.killing", *arguments, "--out", str(out)],
-        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"} | programs,
         capture_output=True,
         text=True,
         check=False,
