@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wideangle_lab.bench.record import OURS, Case, from_json, show
+from wideangle_lab.marks import put_between_marks
 
 MARKS = ("<!-- numbers: begin -->", "<!-- numbers: end -->")
 COMMAND = "wideangle bench"
@@ -158,16 +159,6 @@ def render_summary(record: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", where(record)])
 
 
-def put_between_marks(text: str, block: str) -> str:
-    """Replace what lies between the marks."""
-    begin, end = MARKS
-    if text.count(begin) != 1 or text.count(end) != 1:
-        raise ValueError(f"the text must have {begin} and {end} once each.")
-    head, _, rest = text.partition(begin)
-    _, _, tail = rest.partition(end)
-    return f"{head}{begin}\n{block}\n{end}{tail}"
-
-
 def _rows(case: Case) -> Iterator[str]:
     ours = show(case.entries[OURS].median)
     if not case.factors():
@@ -202,7 +193,7 @@ def main(arguments: list[str]) -> None:
 
         draw_growth(curves, page.parent / PICTURE)
     for path in readme:
-        text = put_between_marks(path.read_text(encoding="utf-8"), render_summary(record))
+        text = put_between_marks(path.read_text(encoding="utf-8"), render_summary(record), MARKS)
         path.write_text(text, encoding="utf-8")
 
 

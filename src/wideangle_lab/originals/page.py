@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from wideangle.datasets.manifest import MANIFEST, Entry
+from wideangle_lab.marks import put_between_marks
 from wideangle_lab.originals.sources import RECIPES
 
 MARKS = ("<!-- data sets: begin -->", "<!-- data sets: end -->")
@@ -45,11 +46,7 @@ def checked_by(name: str) -> str:
 
 def update(page: str) -> str:
     """The page with new contents between its marks."""
-    before, _, rest = page.partition(MARKS[0])
-    _, found, after = rest.partition(MARKS[1])
-    if not found:
-        raise ValueError(f"the page has no marks {MARKS[0]} and {MARKS[1]}.")
-    return f"{before}{MARKS[0]}\n{render()}\n{MARKS[1]}{after}"
+    return put_between_marks(page, render(), MARKS)
 
 
 def _row(entry: Entry) -> str:

@@ -42,5 +42,5 @@ def test_the_program_rewrites_a_page_and_refuses_one_without_marks(tmp_path):
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     path.write_text("no marks")
-    with pytest.raises(ValueError, match="no marks"):
+    with pytest.raises(ValueError, match="once each"):
         page.main([str(path)])
