@@ -15,8 +15,13 @@ from wideangle.priors.factors import VmfGammaFactors
 from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.priors.von_mises_fisher import VonMisesFisher
-from wideangle.sphere.diversity import Diversity, angular_spread, diversity, effective_directions
-from wideangle.sphere.geometry import pairwise_angles
+from wideangle.sphere.geometry import (
+    Diversity,
+    angular_spread,
+    diversity,
+    effective_directions,
+    pairwise_angles,
+)
 from wideangle.types import Components
 
 if TYPE_CHECKING:

@@ -364,6 +364,49 @@ def name_of(value: Any, choices: Choices) -> str:
     return names[0] if names else chosen.__name__
 
 
+class NamedChoices(BaseEstimator):
+    """Parameters that are a name or an object: ``prior="mutual-angular"`` or ``prior=Prior(...)``.
+
+    A name stands for the object with default settings, so ``get_params`` lists the settings of the
+    object and ``set_params(prior__cosine=0.3)`` works from the name, too.
+    """
+
+    _choices: ClassVar[dict[str, Choices]] = {}
+    """For each such parameter the classes by name; by None where that is a choice, too."""
+
+    def choice(self, parameter: str) -> Any:
+        """The object behind a parameter."""
+        return named(getattr(self, parameter), self._choices[parameter])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters; with ``deep`` also those of the objects behind names."""
+        params = super().get_params(deep=deep)
+        for parameter in self._choices if deep else ():
+            chosen = self.choice(parameter)
+            if chosen is not params[parameter] and isinstance(chosen, Settings):
+                nested = chosen.get_params()
+                params |= {f"{parameter}__{name}": value for name, value in nested.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, nested ones too; a name becomes an object where it has to hold them."""
+        for parameter in self._choices:
+            if any(name.startswith(f"{parameter}__") for name in params):
+                chosen = named(
+                    params.pop(parameter, self.choice(parameter)), self._choices[parameter]
+                )
+                setattr(self, parameter, chosen)
+        return super().set_params(**params)
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        for parameter in self._choices:
+            chosen = self.choice(parameter)
+            for one in chosen if isinstance(chosen, tuple) else (chosen,):
+                if isinstance(one, Settings):
+                    one.check()
+
+
 def as_plain(value: Any) -> Any:
     """A choice as JSON can hold it: a settings object by its class name and parameters."""
     if isinstance(value, Settings):

@@ -66,7 +66,7 @@ def test_summaries_are_those_of_the_angles(cases):
         assert np.isclose(case.mean_angle, by_set.mean(), rtol=1e-6)
         assert np.isclose(case.min_angle, by_set.min(1).mean(), rtol=1e-6)
         assert np.isclose(case.variance, by_set.var(1).mean(), rtol=1e-6)
-        example = sphere.diversity.diversity(case.example)
+        example = sphere.geometry.diversity(case.example)
         assert abs(np.degrees(example.mean_angle) - case.mean_angle) < 1.0
 
 

@@ -13,7 +13,7 @@ from wideangle.mixture_of_experts.modes import BATCH_ROWS, climb, log_mode
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.mutual_angular import MutualAngular
-from wideangle.sphere.diversity import angular_spread
+from wideangle.sphere.geometry import angular_spread
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

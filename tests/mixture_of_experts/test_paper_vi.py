@@ -19,7 +19,7 @@ from wideangle.mixture_of_experts.paper_vi import mixture_bound as mixture
 from wideangle.mixture_of_experts.paper_vi.ascent import coordinate_ascent, initial_state
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.factors import VmfGammaFactors
-from wideangle.sphere.diversity import angular_spread
+from wideangle.sphere.geometry import angular_spread
 
 N, P, K = 40, 4, 3  # one shape for most tests: compiling a sweep is what takes time
 SEEDS = range(6)

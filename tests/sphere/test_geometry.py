@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from statistical import central_difference, relative_error
-from wideangle.sphere.diversity import angular_spread, diversity, effective_directions
 from wideangle.sphere.geometry import (
     angle_between,
+    angular_spread,
+    diversity,
+    effective_directions,
     geodesic,
     normalise,
     pairwise_angles,

@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from third_family.presentation import GroupPresentation
 from wideangle.base import Presented
 from wideangle.posterior import Draws
-from wideangle.sphere.diversity import Diversity, diversity
+from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.storage import load_bundle, save_bundle
 
 KIND = "groups"

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 
 from wideangle.priors.mutual_angular import MutualAngular
-from wideangle.sphere.diversity import diversity
-from wideangle.sphere.geometry import pairwise_angles
+from wideangle.sphere.geometry import diversity, pairwise_angles
 
 N_COMPONENTS = 6
 DIMS = (3, 50)

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wideangle.base import NamedChoices, Presented
+from wideangle.base import Presented
 from wideangle.diagnostics import warn
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
@@ -47,12 +47,13 @@ from wideangle.settings import (
     DeterminantalPrior,
     GaussianPrior,
     MutualAngularPrior,
+    NamedChoices,
     PitmanYor,
     Sampling,
     Search,
     as_plain,
 )
-from wideangle.sphere.diversity import Diversity, diversity
+from wideangle.sphere.geometry import Diversity, diversity
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from wideangle.base import NamedChoices, Presented
+from wideangle.base import Presented
 from wideangle.diagnostics import warn
 from wideangle.mixture_of_experts import files, modes, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
@@ -31,9 +31,10 @@ from wideangle.settings import (
     PRIORS,
     Choices,
     Maximise,
+    NamedChoices,
     Sampling,
 )
-from wideangle.sphere.diversity import Diversity, diversity
+from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.types import Key
 
 

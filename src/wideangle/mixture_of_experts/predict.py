@@ -14,7 +14,7 @@ from wideangle.mixture_of_experts import likelihood as mixture
 from wideangle.mixture_of_experts.data import chunks, round_up
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
-from wideangle.sphere.diversity import diversity
+from wideangle.sphere.geometry import diversity
 from wideangle.types import Array
 
 PREDICT_DRAWS = 256

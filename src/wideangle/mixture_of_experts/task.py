@@ -35,7 +35,7 @@ from wideangle.settings import (
     named,
 )
 from wideangle.sharding import writes
-from wideangle.sphere.diversity import angular_spread
+from wideangle.sphere.geometry import angular_spread
 from wideangle.storage import Checkpoint, fingerprint
 from wideangle.types import Array, Key, Scalar
 

@@ -28,8 +28,7 @@ from wideangle.mixture_of_experts.paper_vi.factor_objective import (
 )
 from wideangle.priors.components import GaussianComponents
 from wideangle.sphere.bessel import mean_resultant, mean_resultant_slope
-from wideangle.sphere.diversity import angular_spread
-from wideangle.sphere.geometry import geodesic, normalise, safe_norm, tangent
+from wideangle.sphere.geometry import angular_spread, geodesic, normalise, safe_norm, tangent
 from wideangle.types import Array, Scalar
 
 
