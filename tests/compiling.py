@@ -11,7 +11,7 @@ OPTION = "jax_disable_most_optimizations"
 @contextmanager
 def optimised(wanted: bool) -> Iterator[None]:
     """Optimise programs, or do not: small fits are nearly all compilation."""
-    before = getattr(jax.config, OPTION)
+    before = jax.config.values[OPTION]
     jax.config.update(OPTION, not wanted)
     try:
         yield
