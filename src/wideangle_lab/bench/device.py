@@ -162,8 +162,7 @@ def main(output: Path, names: list[str]) -> None:
         part["seconds"] = round(time.perf_counter() - began, 1)
         parts[name + NOT_TUNED * ("autotune_level=0" in part["xla_flags"])] = part
         print(name, part["seconds"], "s", part.get("result", part.get("error")), flush=True)
-        record = {"command": "python -m wideangle_lab.bench.device", "parts": parts}
-        output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        output.write_text(json.dumps({"parts": parts}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

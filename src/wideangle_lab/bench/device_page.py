@@ -19,15 +19,16 @@ feature sampler runs up to 20 sweeps in one program before the host looks at the
 sparse on the card, block by block.
 
 Written from the record by `python -m wideangle_lab.bench.device_page results/bench/h200.json
-docs/gpu.md`; the record comes from `{command} results/bench/h200.json` with seed 0. "First" fits
-have their compilation in them, which a second fit of the same shapes has not.
+docs/gpu.md`; the record comes from `python -m wideangle_lab.bench.device results/bench/h200.json`
+with seed 0. "First" fits have their compilation in them, which a second fit of the same shapes has
+not.
 """
 
 
 def write_page(record: Mapping[str, Any]) -> str:
     """The record as Markdown."""
     parts = {name: part["result"] for name, part in record["parts"].items() if "result" in part}
-    lines = [HEAD.format(command=record["command"])]
+    lines = [HEAD]
     if ceilings := parts.get("ceilings"):
         lines += [
             f"The card: {_device(record)}, measured ceilings {ceilings['matrix_tflops']:.0f} "

@@ -1,12 +1,15 @@
 """The record of an accelerator: parts are measured one by one, and the page shows them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from wideangle_lab.bench import device
 from wideangle_lab.bench.device_clock import timed
 from wideangle_lab.bench.device_page import write_page
+
+ROOT = Path(__file__).parents[3]
 
 
 def fit(seconds):
@@ -82,3 +85,8 @@ def test_a_commit_can_be_named_for_a_copied_tree(monkeypatch):
 def test_gradients_are_measured_beside_their_products():
     result = device.gradients()
     assert result["1 chains"]["tflops"] > 0
+
+
+def test_the_page_is_that_of_the_record():
+    record = json.loads((ROOT / "results" / "bench" / "h200.json").read_text("utf-8"))
+    assert (ROOT / "docs" / "gpu.md").read_text("utf-8") == write_page(record)

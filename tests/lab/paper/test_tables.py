@@ -1,4 +1,6 @@
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +30,8 @@ from wideangle_lab.paper.detail_pages import classifier_page
 from wideangle_lab.paper.page import main
 from wideangle_lab.paper.records import Record, read_all
 from wideangle_lab.paper.tables import statistics_grid, write_table
+
+ROOT = Path(__file__).parents[3]
 
 
 def losses(shift=0.0, n=400, seed=0):
@@ -249,3 +253,17 @@ def test_printed_tables_say_what_the_page_says_of_them():
     np.testing.assert_allclose(of_old[-3:], [23.3, 22.1, 27.7], atol=0.06)
     gains = 100 * (np.divide(*(printed.PRECISION[m] for m in ("IMA-LFM", "IBP-LFM"))) - 1)
     np.testing.assert_allclose(gains[:2], [11, 74], atol=0.5)
+
+
+@pytest.mark.slow  # a thousand bootstrap samples for each of a hundred comparisons
+def test_the_pages_are_those_of_the_records(tmp_path):
+    shutil.copytree(ROOT / "results", tmp_path / "results")  # tables are written beside the records
+    main([str(tmp_path / "results"), str(tmp_path / "docs")])
+
+    def lines(path):
+        # Which files are at hand is another matter on another machine.
+        text = path.read_text(encoding="utf-8")
+        return [line.removesuffix(" yes |").removesuffix(" no |") for line in text.splitlines()]
+
+    for name in ("reproduction.md", "results.md", "feature-results.md"):
+        assert lines(tmp_path / "docs" / name) == lines(ROOT / "docs" / name)
