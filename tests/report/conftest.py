@@ -108,6 +108,7 @@ def empty_run(feature_run):
         spread=found.spread[:0], prevalence=found.prevalence[:0], energy=found.energy[:0],
         by_chain=found.by_chain[:, :0],
     )  # fmt: skip
-    model._name_components()
+    model.components_, model.n_components_ = model.components_[:0], 0
+    model.presence_, model.prevalence_ = model.presence_[:0], model.prevalence_[:0]
     values = feature_run.sample.values | {"activations": np.zeros((60, 0))}
     return replace(feature_run, model=model, sample=replace(feature_run.sample, values=values))
