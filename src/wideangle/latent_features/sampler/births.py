@@ -146,7 +146,8 @@ def birth_moves(
             ],
         )
 
-    pool = lax.fori_loop(0, design.n_births, move, pool)
+    if design.n_births:  # a loop over none would still be traced, over vectors that are not there
+        pool = lax.fori_loop(0, design.n_births, move, pool)
     features, columns = release(pool, rows, features)
     return features, columns, pool.n_accepted
 
