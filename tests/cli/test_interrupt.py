@@ -27,7 +27,7 @@ COMMANDS = {
     ),
 }  # fmt: skip
 N_DRAWS = {"moe": 1500, "features": 400}
-KEPT = {"moe": "state.safetensors", "features": "chain-*.safetensors"}
+KEPT = {"moe": "state.safetensors", "features": "chain-*/state.safetensors"}
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ class Partial:
     @property
     def holds_something(self) -> bool:
         """Whether there is a checkpoint to go on from."""
-        return any(self.checkpoint.glob("*.safetensors"))
+        return any(self.checkpoint.rglob("*.safetensors"))
 
     def _tidy(self) -> None:
         if not self.holds_something:
