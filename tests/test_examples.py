@@ -25,14 +25,8 @@ N_LINES = {
 }
 
 
-QUICK = "latent_features.py"
-SCRIPTS = [
-    pytest.param(path, id=path.name, marks=() if path.name == QUICK else pytest.mark.slow)
-    for path in sorted((ROOT / "examples").glob("*.py"))
-]
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_example_runs(script, tmp_path):
     pytest.importorskip("matplotlib")
     options, starts = SHORT[script.name]

@@ -15,7 +15,7 @@ def test_fits_of_experts(case):
     properties.outcome(lambda: properties.experts_answer(case), case.wrong)
 
 
-@settings(FEW, max_examples=20)
+@settings(FEW, max_examples=10)
 @given(inputs.feature_cases(("gaussian",), ((12,), (3,))))
 def test_fits_of_features(case):
     properties.outcome(lambda: properties.features_answer(case), case.wrong)
