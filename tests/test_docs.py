@@ -33,15 +33,23 @@ def run_page(path):
             printed = None
 
 
+LONG = {"latent-features.md", "scaling.md", "your-own-model.md"}
+WITH_PYTHON = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+
 @pytest.mark.parametrize(
-    "path", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str
+    "path",
+    [
+        pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in LONG else ())
+        for page in WITH_PYTHON
+    ],
 )
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(path)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=str)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_within_the_project_lead_somewhere(path):
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8"))
     assert [target for target in targets if not (path.parent / target).exists()] == []
@@ -81,7 +89,7 @@ def test_a_wrong_block_is_found(tmp_path):
         run_page(page)
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=str)
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
 def test_every_block_is_one_that_is_checked(path):
     text = path.read_text(encoding="utf-8")
     assert text.count("```") == 2 * len(list(blocks(text)))
