@@ -243,7 +243,7 @@ def test_what_targets_say_about_gates_is_minus_the_expected_hessian(key, monkeyp
     chances = predict(task.expert, weights, task.data.rows)[0]
     said = expected = 0.0
     for target, chance in enumerate(chances):
-        own = task._replace(batch=task.data._replace(targets=jnp.array([target])))
+        own = task._replace(data=task.data._replace(targets=jnp.array([target])))
         said += chance * np.linalg.inv(covariance_of(whiten(own, x).gate))
 
         def density(gate, own=own):
