@@ -151,8 +151,8 @@ def stand_in(monkeypatch):
 
 
 def save_something(checkpoint):
-    checkpoint.mkdir()
-    (checkpoint / "state.safetensors").write_text("a state")
+    (checkpoint / "chain-0").mkdir(parents=True)
+    (checkpoint / "chain-0" / "state.safetensors").write_text("a state")
 
 
 def test_ctrl_c_says_what_was_kept(command, fails, people, tmp_path, stand_in):
@@ -186,7 +186,7 @@ def test_ctrl_c_says_what_was_kept(command, fails, people, tmp_path, stand_in):
         raise KeyboardInterrupt
 
     assert command(*arguments, "--resume")[0] == 130
-    assert seen == ["state.safetensors"]
+    assert seen == ["chain-0"]
     stand_in(lambda folder: (seen.append(folder.exists()), stopped_again())[1])
     code, _, err = command(*arguments, "--force")
     assert code == 130 and seen[-1] is False
