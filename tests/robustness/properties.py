@@ -14,8 +14,8 @@ import wideangle
 from robustness.inputs import Case
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
 from wideangle.diagnostics import ConvergenceWarning
-from wideangle.latent_features.chain import RoomError
 from wideangle.latent_features.estimator import DisagreementWarning
+from wideangle.latent_features.state import RoomError
 from wideangle.mixture_of_experts.estimator import CollapseWarning
 
 EXPECTED = (ConvergenceWarning, DisagreementWarning, CollapseWarning)
