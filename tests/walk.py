@@ -27,22 +27,26 @@ PACKAGE = Path(wideangle.__file__).parent
 
 def files_entered(run: Callable[[], Any]) -> list[str]:
     """Files of the package whose functions are called, relative to it, by first entry."""
-    seen: dict[str, None] = {}
-    root = f"{PACKAGE}{os.sep}"
+    entered: dict[Any, None] = {}
 
     def note(frame: Any, event: str, _: Any) -> None:
-        code = frame.f_code
-        # Bodies of modules and classes are not functions.
-        if event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(root):
-            seen.setdefault(code.co_filename)
+        entered.setdefault(frame.f_code)
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    # A trace function is told of calls alone if it does not ask for the lines.
+    threading.settrace(note)
+    sys.settrace(note)
     try:
         run()
     finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
+        sys.settrace(None)
+        threading.settrace(None)  # pyright: ignore[reportArgumentType]
+    root = f"{PACKAGE}{os.sep}"
+    seen = dict.fromkeys(
+        code.co_filename
+        for code in entered
+        # Bodies of modules and classes are not functions.
+        if code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(root)
+    )
     return [Path(name).relative_to(PACKAGE).as_posix() for name in seen]
 
 
