@@ -48,7 +48,7 @@ def exact_scores(model, rows):
 
 
 @pytest.mark.parametrize("name", ["complete", "gaps", "noise"])
-def test_scores_are_densities_in_scaling_of_the_data(name):
+def test_scores_are_densities_in_units_of_the_data(name):
     model = fitted(name)
     np.testing.assert_allclose(model.score_samples(FRESH), exact_scores(model, FRESH), rtol=1e-9)
     assert model.score(FRESH) == pytest.approx(np.mean(exact_scores(model, FRESH)))
@@ -67,7 +67,7 @@ def test_activations_and_means_average_exact_posteriors():
     np.testing.assert_allclose(model.reconstruct(FRESH), mean * model.scaling_.scale, atol=1e-8)
 
 
-def test_hidden_entries_are_scored_in_scaling_of_the_data():
+def test_hidden_entries_are_scored_in_units_of_the_data():
     model = fit(100 * X)
     rows, mask = 100 * data(200, seed=9), np.zeros((200, 6), bool)
     mask[:, 1] = True
@@ -122,7 +122,7 @@ def test_without_any_feature_the_score_is_that_of_noise():
     np.testing.assert_array_equal(found.mean, np.zeros(NOISE.size))
 
 
-def test_scaling_of_the_data_change_nothing_else():
+def test_units_of_the_data_change_nothing_else():
     one, ten = fitted(), fit(10 * X)
     np.testing.assert_allclose(ten.components_, 10 * one.components_, rtol=1e-9, atol=1e-9)
     assert ten.score(10 * X) == pytest.approx(one.score(X) - 6 * np.log(10), rel=1e-9)
