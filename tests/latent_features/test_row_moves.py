@@ -16,7 +16,7 @@ REPEATS = 15_000
 
 def row_problem():
     """One row with correlated features: field, coupling, log odds, partners; all states, log p."""
-    draw = random_draw(4, 5, noise=2.0)._replace(sticks=np.array([0.4, 0.6, 0.5, 0.5]))
+    draw = random_draw(4, 5, noise=2.0)._replace(weights=np.array([0.4, 0.6, 0.5, 0.5]))
     draw.vectors[1] = draw.vectors[0] + 0.3 * draw.vectors[1]
     draw.vectors[3] = -draw.vectors[2] + 0.3 * draw.vectors[3]
     rows = random_rows(draw, 1)

@@ -61,7 +61,7 @@ def test_without_the_file_rows_are_drawn_and_that_is_said(monkeypatch, tmp_path)
 def test_both_samplers_have_one_posterior():
     """Differences of log densities between points, from NumPyro and from the estimator's parts."""
     task = experts_sampling.Task(0, experts_sampling.QUICK)
-    priors, batch, _ = task.posterior()
+    priors, batch = task.posterior()
     keys = jax.random.split(jax.random.key(1), 4)
     points = [{"gate": priors.gate.sample(k), "experts": priors.experts.sample(k)} for k in keys]
     args = (priors, batch)
