@@ -57,6 +57,7 @@ def test_rows_of_features_are_cut_into_equal_parts():
         assert dividing(mesh, 1).size == 1
 
 
+@pytest.mark.slow
 def test_likelihood_and_gradient_of_four_devices_are_those_of_one():
     one, four = (end(begin(what="log_lik", devices=n)) for n in (1, 4))
     assert four["devices"] == 4

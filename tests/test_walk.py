@@ -17,6 +17,7 @@ LIMITS = {"features": (32, 24, 18), "experts": (28, 20, 8)}
 FOLDERS = {"features": "latent_features/", "experts": "mixture_of_experts/"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", LIMITS)
 def test_one_fit_is_a_short_walk(family):
     script = Path(__file__).with_name("walk.py")

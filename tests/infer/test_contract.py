@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from marks import first_quick
 from wideangle.infer import (
     Info,
     each_row,
@@ -48,7 +49,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", first_quick([jnp.float32, jnp.float64]))
 @pytest.mark.parametrize("name", KERNELS)
 def test_contract(key, name, dtype):
     kernel, start, log_density = KERNELS[name]

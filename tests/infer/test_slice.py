@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from infer.invariance import FAIL, PASS, gamma_magnitudes, two_bumps, worst_z
+from marks import first_quick
 from statistical import measured
 from wideangle.infer import on_log_scale, slice_sampler
 
@@ -55,7 +56,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", first_quick(FAULTS))
 def test_a_fault_is_found(monkeypatch, fault):
     case, name, wrong = FAULTS[fault]
     monkeypatch.setattr(module, name, wrong)

@@ -6,6 +6,7 @@ import pytest
 
 from latent_features.feature_problems import broken
 from latent_features.test_assignments import problem
+from marks import first_quick
 from wideangle.latent_features.sampler import assignments
 from wideangle.latent_features.sampler.assignments import draw_randomness, sweep_rows
 
@@ -57,7 +58,7 @@ def test_blocks_of_any_size_give_the_assignments_of_rows_in_memory(block_rows):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
+    first_quick([
         ("            bound = with_it\n", "            pass\n"),
         ("                left[n, j - last] -= change * inner[k, j]\n", "                pass\n"),
         ("        drawn[begin] = 1\n", "        drawn[begin] = 0\n"),
@@ -66,7 +67,7 @@ def test_blocks_of_any_size_give_the_assignments_of_rows_in_memory(block_rows):
          "    for n in range(begin, n_rows):\n        row = n"),
         ("    if not found:\n        while", "    if True:\n        while"),
         ("                found = True\n", ""),
-    ],
+    ]),
     ids=[
         "bound held",
         "later columns not changed",

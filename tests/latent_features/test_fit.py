@@ -85,6 +85,7 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
     assert not copy.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("every_sweep")
 def test_a_killed_process_is_taken_up_to_the_same_bits(tmp_path):
     folder = tmp_path / "folder"

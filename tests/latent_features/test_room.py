@@ -64,6 +64,7 @@ def test_wide_arrays_grow_only_for_features_in_use():
         more_room(largest._replace(n_live=jnp.array(lfm_state.ROOMS[-1] - 1)), POWER_LAW)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compile_quickly")
 def test_host_and_device_leave_the_same_assignments_alone(monkeypatch):
     """Arrays that never grow: some sweeps do without assignments, on the device the same ones."""

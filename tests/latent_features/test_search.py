@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from marks import first_quick
 from wideangle import LatentFeatureModel, Sampling, Search
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search import anneal as lfm_anneal
@@ -136,6 +137,7 @@ def test_the_objective_is_the_log_likelihood_less_the_prices():
     assert start.objective == pytest.approx(log_lik - prices.sum(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_mixtures_give_way_to_as_many_features_as_the_spectrum_counts():
     data, _ = planted(0, 2000, 100, 10, probability=0.5, ones=True, n_nonzero=20)
     rng, problem = np.random.default_rng(0), Problem(MemoryRows(data), 100)
@@ -344,7 +346,7 @@ def test_hops_leave_the_usual_traps(trap):
 
 @pytest.mark.parametrize(
     ("n_rows", "dim", "n_features"),
-    [(2000, 30, 0), (2000, 30, 8), (60, 900, 5), (1500, 1200, 20), (500, 500, 10)],
+    first_quick([(2000, 30, 0), (2000, 30, 8), (60, 900, 5), (500, 500, 10), (1500, 1200, 20)], 4),
 )
 def test_the_noise_is_guessed_within_a_few_per_cent(n_rows, dim, n_features):
     data, _ = planted(0, n_rows, dim, n_features, probability=0.5, n_nonzero=dim // 2)

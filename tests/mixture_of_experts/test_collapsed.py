@@ -212,6 +212,7 @@ def test_the_divergence_is_that_of_brute_force(key, kind, prior):
     assert abs(np.mean(many) - truth.mean()) < FOUR * error
 
 
+@pytest.mark.slow
 def test_type_two_is_bounded_from_below_by_a_little(key):
     prior = PolarComponents(MutualAngular(K, P, 2.0, "II"), 2.0, 0.5)
     guide = make_guide(key, "vmf", P)

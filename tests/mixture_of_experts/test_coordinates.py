@@ -7,6 +7,7 @@ import pytest
 from numpyro.distributions import biject_to
 
 from infer.invariance import FAIL, N_STARTS, PASS
+from marks import first_quick
 from mutants import mutant
 from statistical import measured
 from wideangle.infer.geodesic_hmc import geodesic_hmc
@@ -50,8 +51,8 @@ def make(name, n=K, p=P):
     return PolarComponents(MutualAngular(n, p, 3.0, name), 2.0, 0.5)
 
 
-PRIORS = ["gaussian", "dpp", "I", "II", "independent"]
-every_prior = pytest.mark.parametrize("name", PRIORS)
+PRIORS = ["gaussian", "I", "dpp", "II", "independent"]
+every_prior = pytest.mark.parametrize("name", first_quick(PRIORS, 2))
 
 
 @every_prior
@@ -126,10 +127,7 @@ def prior_changes(module, prior, n_steps=2):
     return np.abs(change.mean(0)) / (change.std(0) / np.sqrt(N_STARTS))
 
 
-LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("dpp", "II", "independent")]
-
-
-@pytest.mark.parametrize("name", ["gaussian", "I", *LATER])
+@every_prior
 def test_hamiltonian_steps_leave_exact_prior_draws_alone(name):
     assert prior_changes(coordinates, make(name)).max() < PASS
 

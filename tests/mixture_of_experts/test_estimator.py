@@ -439,6 +439,7 @@ def test_variational_fits_beat_the_base_rate(guide):
     assert model.posterior_.values["weights"].experts.shape[2:] == (3, 1, 3)
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch):
     """Chains on the two forms follow one another until rounding tells them apart."""
     generator = np.random.default_rng(0)

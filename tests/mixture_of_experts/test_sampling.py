@@ -277,7 +277,7 @@ def sparse_problem(n=300, p=8):
     return [Problem(Priors(prior, prior), LOGISTIC, batch) for batch in batches]
 
 
-@pytest.mark.slow  # of the estimator, in little time: test_estimator.py
+@pytest.mark.slow  # sums over sparse rows, in little time: test_sparse.py
 @pytest.mark.parametrize("sampler", ["hmc", "geodesic", "metropolis"])
 def test_chains_on_sparse_rows_are_those_on_dense_rows(sampler, key, monkeypatch):
     monkeypatch.setattr(moe_mcmc, "FISHER_ROWS", 100)  # so that a part has to be taken

@@ -20,11 +20,12 @@ rows, gate, experts = (jax.random.normal(k, (n, p)) for k, n in zip(keys, (n_row
 batch = Data(rows, jnp.arange(n_rows) % 2, jnp.ones(n_rows))
 prior = GaussianComponents(n_experts, p)
 whiten = jax.jit(lambda x: fisher_whitening(Priors(prior, prior), x, LogisticExperts(), batch))
-for _ in range(4):
+for _ in range(12):
     jax.block_until_ready(whiten(Point(gate[None], experts[None])))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
 def test_batched_factorisations_do_not_wait_for_each_other() -> None:
     """Two of them at once hold both threads of a machine with two cores (jaxlib before 0.11)."""

@@ -172,9 +172,8 @@ def everything(names=tuple(PRIORS)):
         numpyro.sample(name, PRIORS[name](1.0))
 
 
-@pytest.mark.parametrize(
-    "names", [("polar",), pytest.param(tuple(PRIORS), marks=pytest.mark.slow)], ids=["some", "all"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("polar",), tuple(PRIORS)], ids=["some", "all"])
 def test_variational_inference_runs(names):
     model = partial(everything, names)
     svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.02), Trace_ELBO())

@@ -107,6 +107,7 @@ def test_records_are_plain_json(tmp_path, where, outcome):
     assert np.all(np.isfinite(huge.losses()))
 
 
+@pytest.mark.slow
 def test_baselines_run_beside_in_processes(tmp_path):
     cells = [Cell("classifiers", "experts", "LR", 0, seed, effort=QUICK) for seed in range(2)]
     report = run(cells, tmp_path, jobs=2, say=quiet)
@@ -284,6 +285,7 @@ def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch, capsy
     assert "data='mnist'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys, compile_quickly):
     """What CI runs of `reproduce all --quick`: one row of each kind, few rows, short chains."""
     numbers = ["1", "4", "6", "9", "12", "13"]
