@@ -14,14 +14,14 @@ SHORT = {
         ["--rows", "60", "--sweeps", "3", "--priors", "gaussian"],
         ("| features, gaussian", "| PCA", "| factor"),
     ),
-    "plots.py": (["--rows", "60", "--sweeps", "5", "--inference", "map"], ("| angle", "| feature")),
+    "plots.py": (["--rows", "60", "--sweeps", "5", "--inference", "map"], ("| angle", "| comp")),
     "mixture_of_experts.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
 }
 N_LINES = {
     "gaussian_mixture.py": 6,
     "latent_features.py": 3,
     "mixture_of_experts.py": 4,
-    "plots.py": 4,
+    "plots.py": 6,
 }
 
 
