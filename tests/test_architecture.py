@@ -32,7 +32,7 @@ LAYERS = {
     "arviz_adapter": "types checks",
     "posterior": "types checks arviz_adapter diagnostics",
     "infer": "types checks sphere posterior diagnostics sharding",
-    "datasets": "types checks",
+    "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
     "streaming": "types checks infer",
     # A family never imports a family.
@@ -45,7 +45,7 @@ LAYERS = {
     "plots": FOUNDATION,
     "report": f"{FOUNDATION} frames runs plots",
     "demo": f"{MATHS} frames runs plots report",
-    "cli": f"{FOUNDATION} registry datasets frames runs report demo __init__",
+    "cli": f"{FOUNDATION} registry frames runs report demo __init__",
     "__main__": "cli",
     # Public names: re-exports what is below the command line.
     "__init__": MATHS,

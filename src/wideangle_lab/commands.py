@@ -196,11 +196,34 @@ def images(
     typer.echo(f"{output}: {made.counts.shape[0]:,} images, {len(made.label_names)} classes")
 
 
-def app_of(function: Callable[..., None]) -> typer.Typer:
+datasets = typer.Typer(
+    name="datasets", invoke_without_command=True, rich_markup_mode="markdown", add_completion=False
+)
+datasets.command()(fetch)
+datasets.command()(images)
+
+
+@datasets.callback()
+def _list(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the data sets of the paper: which files are here, which are stand-ins, how to get them.
+
+    Files are looked for in the folder named by the variable WIDEANGLE_DATA, then in your cache.
+    """
+    from wideangle_lab.datasets.listing import run
+
+    if context.invoked_subcommand is None:
+        run(as_json=as_json)
+
+
+def _app_of(function: Callable[..., None]) -> typer.Typer:
     """One command as an application of its own."""
     app: Any = typer.Typer(rich_markup_mode="markdown", add_completion=False)
     app.command()(function)
     return app
 
 
-APPS = {function.__name__: app_of(function) for function in (bench, reproduce, fetch, images)}
+APPS = {"bench": _app_of(bench), "reproduce": _app_of(reproduce), "datasets": datasets}
+"""Applications by the name of their command."""

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.datasets.block_images import block_images
+from wideangle.datasets import block_images
 from wideangle.latent_features.chain import Plan, begin_chain, run_chain
 from wideangle.latent_features.rows import memory
 from wideangle.latent_features.rows.device import CHUNK, DeviceRows

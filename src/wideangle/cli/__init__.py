@@ -1,13 +1,13 @@
 """The ``wideangle`` command: one file for each command; parse, call, print."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from wideangle import __version__
-from wideangle.cli.datasets import app as datasets
 from wideangle.cli.demo import demo
-from wideangle.cli.lab import LabGroup
+from wideangle.cli.lab import lab_command
 from wideangle.cli.predict import predict
 from wideangle.cli.report import report
 from wideangle.cli.train import train
@@ -16,16 +16,19 @@ EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
 """Which extra brings a package that only some commands need."""
 
 _ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
+_LAB = ("reproduce", "datasets", "bench")
+"""Commands of the lab, made when they are asked for."""
 
 
-class _InOrder(LabGroup):
-    """Commands in the order a newcomer needs them."""
-
-    lab_commands: ClassVar[tuple[str, ...]] = ("reproduce", "bench")
+class _InOrder(TyperGroup):
+    """Commands in the order a newcomer needs them, those of the lab among them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        names = super().list_commands(ctx)
+        names = {*super().list_commands(ctx), *_LAB}
         return sorted(names, key=lambda name: (*_ORDER, name).index(name))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return lab_command(cmd_name) if cmd_name in _LAB else super().get_command(ctx, cmd_name)
 
 
 app = typer.Typer(
@@ -62,8 +65,7 @@ def _options(
 
 for command in (demo, predict, report):
     app.command()(command)
-for group in (train, datasets):
-    app.add_typer(group)
+app.add_typer(train)
 
 
 def main() -> None:

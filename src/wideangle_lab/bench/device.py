@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.datasets import load
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import log_lik
 from wideangle.mixture_of_experts.paper_methods import paper_method
@@ -32,6 +31,7 @@ from wideangle.settings import MutualAngularPrior, Sampling, Settings
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
 from wideangle_lab.bench.expert_problem import EXPERT, Size, draw_problem
+from wideangle_lab.datasets import load
 from wideangle_lab.machine import describe
 
 N_EXPERTS = 30

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.datasets import load
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
 from wideangle.latent_features.fit import Values, first_guess
 from wideangle.latent_features.rows.device import DeviceRows
@@ -22,6 +21,7 @@ from wideangle.latent_features.settings import design_of, learn_scaling
 from wideangle.latent_features.state import Design
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench.device_clock import timed
+from wideangle_lab.datasets import load
 
 N_FEATURES = 300
 SEED = 0

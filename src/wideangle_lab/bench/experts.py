@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle import datasets
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.paper_methods import paper_method
 from wideangle.mixture_of_experts.sampling import SAMPLERS, trajectory_steps
 from wideangle.mixture_of_experts.sparse import on_host
+from wideangle_lab import datasets
 from wideangle_lab.bench import experts_sampling, works
 from wideangle_lab.bench.expert_problem import (
     DENSITY,

@@ -27,7 +27,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import NUTS
 from numpyro.infer.util import initialize_model
 
-from wideangle import datasets
+from wideangle.datasets import mixture_data
 from wideangle.diagnostics import ess_bulk
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.coordinates import Priors, Problem, weights_of
@@ -121,7 +121,7 @@ class Task:
     def __init__(self, seed: int, sizes: Sizes) -> None:
         self.sizes = sizes
         shape = {"n_rows": sizes.n_rows, "n_columns": sizes.n_columns}
-        self.data = datasets.mixture_data(seed, n_experts=sizes.n_experts, **shape)
+        self.data = mixture_data(seed, n_experts=sizes.n_experts, **shape)
         self.model = MixtureOfExpertsClassifier(
             sizes.n_experts,
             prior=MutualAngularPrior(scale=1.0),

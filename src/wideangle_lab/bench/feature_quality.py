@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from wideangle.datasets import Generated, block_images, sparse_features
+from wideangle.datasets import Generated, block_images
 from wideangle.latent_features.estimator import LatentFeatureModel
 from wideangle.settings import Sampling
 from wideangle_lab.bench.harness import Settings
@@ -61,6 +61,46 @@ class Found(NamedTuple):
             and self.mean_error <= problem.mean_error
             and self.draw_error <= limit
         )
+
+
+def sparse_features(
+    seed: int = 0,
+    n_rows: int = 5000,
+    n_columns: int = 200,
+    n_features: int = 30,
+    *,
+    n_nonzero: int = 20,
+    presence: float = 0.2,
+    noise: float = 0.5,
+) -> Generated:
+    """Many sparse features, each there or not, and noise.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same rows.
+    n_rows : int
+        Number of rows.
+    n_columns : int
+        Entries of a row.
+    n_features : int
+        Number of features.
+    n_nonzero : int
+        Entries of a feature that are not 0: standard normal, at random places.
+    presence : float
+        Probability of each feature.
+    noise : float
+        Standard deviation of an entry.
+    """
+    generator = np.random.default_rng(seed)
+    features = np.zeros((n_features, n_columns))
+    for row in features:
+        places = generator.choice(n_columns, n_nonzero, replace=False)
+        row[places] = generator.standard_normal(n_nonzero)
+    assignments = (generator.random((n_rows, n_features)) < presence).astype(np.float64)
+    signal = assignments @ features
+    X = signal + noise * generator.standard_normal(signal.shape)
+    return Generated(X, signal, features, assignments)
 
 
 def problems(quick: bool) -> list[Problem]:

@@ -16,8 +16,6 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from wideangle import datasets
-from wideangle.datasets import sparse_features
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
 from wideangle.latent_features.fit import first_guess
 from wideangle.latent_features.rows.memory import MemoryRows
@@ -25,6 +23,7 @@ from wideangle.latent_features.search.start import Start
 from wideangle.latent_features.settings import design_of, learn_scaling
 from wideangle.latent_features.state import with_room
 from wideangle.settings import IndianBuffet, MutualAngularPrior
+from wideangle_lab import datasets
 from wideangle_lab.bench import feature_quality
 from wideangle_lab.bench.harness import Settings, in_turns
 from wideangle_lab.bench.record import OURS, Case, Series
@@ -167,7 +166,7 @@ def sparse_sweep(settings: Settings) -> list[Case]:
 def dense_sweeper(seed: int, size: Size) -> Sweeper:
     """A chain on generated rows that begins at the truth."""
     nonzero = min(20, size.columns // 2)
-    made = sparse_features(seed, *size, n_nonzero=nonzero)
+    made = feature_quality.sparse_features(seed, *size, n_nonzero=nonzero)
     rows = made.X.astype(np.float32)
     return Sweeper(rows, made.features, made.assignments.astype(np.uint8), 0.5, seed)
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from wideangle.checks import check_choice
-from wideangle.datasets.files import file_state, folders, locate, record_path
-from wideangle.datasets.loaders import LOADERS
-from wideangle.datasets.manifest import MANIFEST
+from wideangle_lab.datasets.files import file_state, folders, locate, record_path
+from wideangle_lab.datasets.loaders import LOADERS
+from wideangle_lab.datasets.manifest import MANIFEST
 from wideangle_lab.originals.converters import Arrays, ConversionError
 from wideangle_lab.originals.download import (
     NO_ROOM,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from wideangle.datasets.manifest import MANIFEST, Entry
+from wideangle_lab.datasets.manifest import MANIFEST, Entry
 from wideangle_lab.marks import put_between_marks
 from wideangle_lab.originals.sources import RECIPES
 

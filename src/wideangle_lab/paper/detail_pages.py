@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from wideangle.datasets import MANIFEST
+from wideangle_lab.datasets import MANIFEST
 from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA
 from wideangle_lab.paper.classifier_tables import diagnostic_grid, metric_grid, small_data_grid
 from wideangle_lab.paper.feature_metrics import HIDDEN, MOST_SCORED

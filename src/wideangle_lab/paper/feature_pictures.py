@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wideangle.datasets import Dataset
+from wideangle_lab.datasets import Dataset
 
 SHAPES = {"yale": (32, 32), "ar": (47, 34), "block_images": (6, 6)}
 """Height and width of the images of a data set."""

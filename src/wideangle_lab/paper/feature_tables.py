@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from wideangle.datasets import MANIFEST
 from wideangle.diagnostics import show_rhat
+from wideangle_lab.datasets import MANIFEST
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.compare import by_key, mean_of
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from wideangle.datasets import Dataset, random_split
 from wideangle.latent_features.estimator import LatentFeatureModel
+from wideangle_lab.datasets import Dataset, random_split
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.feature_methods import feature_model
 from wideangle_lab.paper.feature_metrics import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.datasets import NAMES as LOADED
-from wideangle.datasets import Dataset, Entry, load
+from wideangle_lab.datasets import NAMES as LOADED
+from wideangle_lab.datasets import Dataset, Entry, load
 
 MADE_TEXT = "made_text"
 SIZES = (160, 90, 40, 30, 30)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from wideangle.checks import check_choice
-from wideangle.datasets import MANIFEST, locate
+from wideangle_lab.datasets import MANIFEST, locate
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.made import NAMES
 from wideangle_lab.paper.run import Report, run

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from wideangle.checks import check_choice
-from wideangle.datasets.loaders import RCV1_SAMPLES
+from wideangle_lab.datasets.loaders import RCV1_SAMPLES
 from wideangle_lab.paper import classifiers, features
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA, Cell

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from wideangle.datasets import MANIFEST, DataNotFoundError, locate
 from wideangle.storage.files import write
+from wideangle_lab.datasets import MANIFEST, DataNotFoundError, locate
 from wideangle_lab.paper import classifier_tables as classes
 from wideangle_lab.paper import feature_tables as features
 from wideangle_lab.paper import printed

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.datasets import Dataset
+from wideangle_lab.datasets import Dataset
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.made import data_set
 

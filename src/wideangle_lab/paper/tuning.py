@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from wideangle.datasets import random_split
+from wideangle_lab.datasets import random_split
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.efforts import chain_settings, kind_of
 from wideangle_lab.paper.methods import GRIDS, UNREPULSED, estimator, plain_name

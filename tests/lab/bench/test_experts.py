@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpyro.infer.util import log_density
 
-from wideangle import datasets
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import Weights, log_lik
 from wideangle.mixture_of_experts.sparse import on_host
+from wideangle_lab import datasets
 from wideangle_lab.bench import expert_problem, experts, experts_sampling
 from wideangle_lab.bench.harness import Settings
 from wideangle_lab.bench.record import OURS

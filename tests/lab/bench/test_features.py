@@ -120,3 +120,15 @@ def test_the_quick_area_runs():
         assert next(iter(case.entries)) == OURS
         assert not case.missed()
         assert all(np.all(np.isfinite(series.values)) for series in case.entries.values())
+
+
+def test_sparse_features_have_the_numbers_asked_for():
+    made = quality.sparse_features(1)
+    assert made.X.shape == (5000, 200)
+    assert np.all((made.features != 0).sum(axis=1) == 20)
+    assert made.features.shape == (30, 200)
+    entries = made.features[made.features != 0]
+    assert abs(entries.std() - 1.0) < 4 / np.sqrt(2 * entries.size)
+    assert abs(made.assignments.mean() - 0.2) < 4 * 0.4 / np.sqrt(made.assignments.size)
+    residual = made.X - made.signal
+    assert abs(residual.std() - 0.5) < 4 * 0.5 / np.sqrt(2 * residual.size)

@@ -7,8 +7,8 @@ import pytest
 import scipy.io
 from typer.testing import CliRunner
 
-from wideangle import datasets
-from wideangle.cli.datasets import app
+from wideangle_lab import datasets
+from wideangle_lab.commands import datasets as app
 from wideangle_lab.originals import sources, terminal
 from wideangle_lab.originals.download import DownloadError
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from wideangle import datasets
-from wideangle.datasets.files import file_state
+from wideangle_lab import datasets
+from wideangle_lab.datasets.files import file_state
 from wideangle_lab.originals import fetching, sources
 from wideangle_lab.originals.converters import ConversionError, libsvm, newsgroups
 from wideangle_lab.originals.download import DownloadError, Patience

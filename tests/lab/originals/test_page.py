@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wideangle import datasets
+from wideangle_lab import datasets
 from wideangle_lab.originals import page
 
 PAGE = Path(__file__).parents[3] / "docs" / "datasets.md"

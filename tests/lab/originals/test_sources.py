@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wideangle import datasets
+from wideangle_lab import datasets
 from wideangle_lab.originals import fetching, sources
 
 

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from wideangle import datasets
+from wideangle_lab import datasets
 from wideangle_lab.paper import made, records, suites, task, tuning
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell, Effort, from_json
@@ -141,7 +141,7 @@ def test_all_methods_of_a_seed_get_the_same_rows():
 
 
 def test_a_fixed_split_still_gives_every_seed_its_own_subsample(monkeypatch):
-    made_rows = datasets.mixture_data(0)
+    made_rows = datasets.load("experts")
     fixed = dataclasses.replace(made_rows, fixed_split=made_rows.split(0))
     monkeypatch.setattr(task, "data_set", lambda name: fixed)
     one, two = (task.task_of(Cell("small-data", "x", "vmf", 5, seed, 100)) for seed in (0, 1))
@@ -157,7 +157,7 @@ def test_no_training_row_is_tested():
 
 
 def test_rare_rows_are_those_with_a_column_few_rows_have():
-    from wideangle.datasets import MANIFEST, Dataset
+    from wideangle_lab.datasets import MANIFEST, Dataset
 
     X = np.zeros((300, 3), np.float32)
     X[:, 0] = 1

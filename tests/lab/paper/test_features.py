@@ -8,9 +8,9 @@ import pytest
 import scipy.sparse as sp
 
 from wideangle import LatentFeatureModel, cli
-from wideangle.datasets import load
 from wideangle.latent_features.predict.score import EntryScores
 from wideangle.settings import PitmanYor, VonMisesFisherPrior, as_plain
+from wideangle_lab.datasets import load
 from wideangle_lab.paper import feature_metrics, feature_pictures, printed
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.detail_pages import copy_pictures, feature_page

@@ -1,7 +1,7 @@
 """From the files that others publish to the arrays of the canonical files.
 
 Each converter takes the folder that holds the originals, packed as they were published or already
-unpacked, and returns the arrays that :mod:`wideangle.datasets.loaders` reads.
+unpacked, and returns the arrays that :mod:`wideangle_lab.datasets.loaders` reads.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from wideangle import datasets
+from wideangle_lab import datasets
 from wideangle_lab.originals.converters import ConversionError, piano
 
 

@@ -20,20 +20,8 @@ def test_block_images_are_shapes_plus_noise():
     assert np.abs(together).max() < 4 / np.sqrt(20_000)
 
 
-def test_sparse_features_have_the_numbers_asked_for():
-    made = datasets.sparse_features(1)
-    assert made.X.shape == (5000, 200)
-    assert np.all((made.features != 0).sum(axis=1) == 20)
-    assert made.features.shape == (30, 200)
-    entries = made.features[made.features != 0]
-    assert abs(entries.std() - 1.0) < 4 / np.sqrt(2 * entries.size)
-    assert abs(made.assignments.mean() - 0.2) < 4 * 0.4 / np.sqrt(made.assignments.size)
-    residual = made.X - made.signal
-    assert abs(residual.std() - 0.5) < 4 * 0.5 / np.sqrt(2 * residual.size)
-
-
 def test_the_same_seed_gives_the_same_rows():
-    for make in (datasets.block_images, datasets.sparse_features):
+    for make in (datasets.block_images, datasets.mixture_data):
         assert np.array_equal(make(3, 20).X, make(3, 20).X)
         assert not np.array_equal(make(3, 20).X, make(4, 20).X)
 
@@ -48,7 +36,7 @@ def test_generated_experts_are_learnable_but_not_linear():
     own = [
         LogisticRegression().fit(data.X[mask], data.y[mask]).score(data.X[mask], data.y[mask])
         * mask.mean()
-        for mask in (data.extras["expert"] == k for k in range(4))
+        for mask in (data.expert == k for k in range(4))
         if mask.sum() > 50
     ]
     assert sum(own) > rule.score(data.X, data.y) + 0.05

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wideangle.datasets.manifest import Entry
+from wideangle_lab.datasets.manifest import Entry
 
 TRAIN_FRACTION = 0.7
 """The paper's share of training rows wherever it does not name a fixed split."""

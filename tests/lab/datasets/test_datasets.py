@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from wideangle import datasets
-from wideangle.datasets import listing
-from wideangle.datasets.manifest import ENTRIES
+from wideangle_lab import datasets
+from wideangle_lab.datasets import listing
+from wideangle_lab.datasets.manifest import ENTRIES
 
 FILES = [entry.name for entry in ENTRIES if entry.sha256]
 PAPER = {

@@ -13,11 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle.checks import check_choice, check_count
-from wideangle.datasets.block_images import block_images
-from wideangle.datasets.dataset import Dataset, split_of
-from wideangle.datasets.experts import mixture_data
-from wideangle.datasets.files import read
-from wideangle.datasets.manifest import MANIFEST
+from wideangle.datasets import block_images, mixture_data
+from wideangle_lab.datasets.dataset import Dataset, split_of
+from wideangle_lab.datasets.files import read
+from wideangle_lab.datasets.manifest import EXPERTS, MANIFEST
 
 Arrays = dict[str, np.ndarray]
 RCV1_SAMPLES = ("s1", "s2", "s3", "s5")
@@ -204,6 +203,12 @@ def _block_images(seed: int = 0, **options: Any) -> Dataset:
     return _unlabelled("block_images", made.X, extras)
 
 
+def _experts(seed: int = 0, **options: Any) -> Dataset:
+    made = mixture_data(seed, **options)
+    extras = {"expert": made.expert}
+    return Dataset("experts", made.X, made.y, EXPERTS, class_names=("0", "1"), extras=extras)
+
+
 def _class_names(z: Arrays) -> tuple[str, ...]:
     if "label_names" in z:
         return tuple(map(str, z["label_names"]))
@@ -237,7 +242,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
 }
 GENERATED: dict[str, Callable[..., Dataset]] = {
     "block_images": _block_images,
-    "experts": mixture_data,
+    "experts": _experts,
 }
 NAMES = (*LOADERS, *GENERATED)
 """What :func:`load` knows."""

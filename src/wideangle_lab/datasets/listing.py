@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from wideangle.datasets.files import file_state, folders
-from wideangle.datasets.manifest import MANIFEST, Entry
+from wideangle_lab.datasets.files import file_state, folders
+from wideangle_lab.datasets.manifest import MANIFEST, Entry
 
 
 def run(as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wideangle.datasets.manifest import Entry
+from wideangle_lab.datasets.manifest import Entry
 
 VARIABLE = "WIDEANGLE_DATA"
 """Environment variable that names the folder with the files."""
