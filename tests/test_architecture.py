@@ -9,8 +9,8 @@ import pytest
 from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
-    "types checks settings storage sphere priors posterior diagnostics arviz_adapter infer "
-    "streaming sharding base presentation"
+    "types checks settings storage sphere priors posterior diagnostics convergence arviz_adapter "
+    "infer streaming sharding base presentation"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts"
 LAYERS = {
@@ -21,7 +21,7 @@ LAYERS = {
     "cluster": "",
     "settings": "",
     # What a family gives to those who show it, and where families are listed.
-    "presentation": "types checks diagnostics posterior frames",
+    "presentation": "types checks diagnostics convergence posterior frames",
     "base": "types checks settings presentation",
     "registry": "",
     "storage": "types checks settings",
@@ -29,8 +29,9 @@ LAYERS = {
     "priors": "types checks sphere",
     # Strangers to priors and models: that is what makes the samplers work for any other model.
     "diagnostics": "types checks",
+    "convergence": "types checks diagnostics",
     "arviz_adapter": "types checks",
-    "posterior": "types checks arviz_adapter diagnostics",
+    "posterior": "types checks arviz_adapter diagnostics convergence",
     "infer": "types checks sphere posterior diagnostics sharding",
     "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.

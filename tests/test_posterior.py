@@ -72,7 +72,9 @@ def test_summary_and_warnings():
     table = draws.summary()
     assert table.names[0] == "directions[0, 0]"
     assert len(table) == 10
-    assert any("below 100 per chain" in sentence for sentence in draws.warnings(table))
+    assert draws.caution(table) is None
+    few = Draws({"x": np.asarray(draws.values.magnitudes)[:, :10]})
+    assert "too few independent draws" in str(few.caution())
 
 
 def test_followed_by_joins_along_the_draws():

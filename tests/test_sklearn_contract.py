@@ -8,7 +8,6 @@ from wideangle import Maximise, MixtureOfExpertsClassifier, Sampling
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
     pytest.mark.filterwarnings("ignore:.*(R-hat|effective sample|ESS|diverg|chains)"),
-    pytest.mark.filterwarnings("ignore::wideangle.mixture_of_experts.estimator.CollapseWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
 ]
 

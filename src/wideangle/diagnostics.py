@@ -14,34 +14,23 @@ scores of their ranks, :math:`z = \Phi^{-1}\big((r - 3/8)/(S + 1/4)\big)`, and t
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
 
-RHAT_LIMIT = 1.01
-"""R-hat above this is reported (the limit of Stan and PyMC)."""
-ESS_PER_CHAIN = 100
-"""Bulk or tail ESS below this times the number of chains is reported."""
-STUCK = 1000.0
-"""R-hat of chains that stand still at different values, where the ratio is one of rounding errors.
-
-Not infinite: what is not finite is left out of tables and files as unknown, and this is known bad.
-"""
 MIN_DRAWS = 4
 """Fewer draws per chain cannot be split and have no diagnostics (NaN)."""
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-class ConvergenceWarning(UserWarning):
-    """The draws may not represent the posterior."""
-
-
 def rhat(draws: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat of draws ``(chain, draw, ...)``; 1 when chains agree."""
+    """Rank-normalised split R-hat of draws ``(chain, draw, ...)``; 1 when chains agree.
+
+    NaN where no chain moves: without variance within chains there is nothing to compare with.
+    """
     return _for_each(_rhat, draws)
 
 
@@ -57,10 +46,16 @@ def ess_tail(draws: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Summary:
-    """A table: one row per number, columns by name."""
+    """A table: one row per number, columns by name.
+
+    The column ``needed`` says which numbers predictions depend on. A number that stays at one
+    value in each chain has no R-hat and no effective sample size (NaN); ``constant`` has its
+    values instead, by name, one for each chain.
+    """
 
     names: tuple[str, ...]
     columns: Mapping[str, np.ndarray]
+    constant: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> np.ndarray:
         return self.columns[column]
@@ -69,70 +64,79 @@ class Summary:
         return len(self.names)
 
     def __str__(self) -> str:
-        cells = [["", *self.columns]]
+        heads = [*self.columns, *(["constant in each chain"] if self.constant else [])]
+        cells = [["", *heads]]
         for row, name in enumerate(self.names):
-            cells.append([name, *(f"{column[row]:.4g}" for column in self.columns.values())])
+            line = [name, *(_cell(column[row]) for column in self.columns.values())]
+            more = [values_of(self.constant[name])] if name in self.constant else [""]
+            cells.append(line + more * bool(self.constant))
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
             for line in cells
         ]
-        return "\n".join(lines)
+        return "\n".join(line.rstrip() for line in lines)
 
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame."""
         import pandas
 
-        return pandas.DataFrame(dict(self.columns), index=list(self.names))
+        table = dict(self.columns)
+        if self.constant:
+            table["constant"] = [self.constant.get(name) for name in self.names]
+        return pandas.DataFrame(table, index=list(self.names))
 
 
-def summarise(values: Any) -> Summary:
+def summarise(values: Any, needed: Sequence[str] | None = None) -> Summary:
     """Mean, sd, quantiles, ESS and R-hat of every number in a pytree of draws.
 
     Directions of exchangeable components may be permuted between chains without harm; R-hat of
     label-invariant quantities (log density, pairwise angles sorted) is the one to trust.
+
+    Parameters
+    ----------
+    values
+        Arrays with axes ``(chain, draw, ...)``.
+    needed
+        Names of the arrays that predictions depend on; all of them when left out.
     """
     names: list[str] = []
     columns: dict[str, list[np.ndarray]] = {}
+    constant: dict[str, np.ndarray] = {}
     for name, leaf in named_leaves(values):
         draws = np.asarray(leaf, dtype=float)
         shape = draws.shape[2:]
-        names += [name + (str(list(index)) if shape else "") for index in np.ndindex(shape)]
-        for column, entries in _statistics(draws).items():
-            columns.setdefault(column, []).append(np.ravel(entries))
-    return Summary(tuple(names), {k: np.concatenate(parts) for k, parts in columns.items()})
+        entries = [name + (str(list(index)) if shape else "") for index in np.ndindex(shape)]
+        names += entries
+        counts = np.full(len(entries), needed is None or name in needed)
+        for column, numbers in (_statistics(draws) | {"needed": counts}).items():
+            columns.setdefault(column, []).append(np.ravel(numbers))
+        flat = draws.reshape(*draws.shape[:2], len(entries))
+        still = _still(flat)
+        constant |= {entry: flat[:, 0, i] for i, entry in enumerate(entries) if still[i]}
+    table = {column: np.concatenate(parts) for column, parts in columns.items()}
+    return Summary(tuple(names), table, constant)
 
 
-def warnings_for(summary: Summary, n_chains: int, divergences: Mapping[str, int]) -> list[str]:
-    """Plain sentences about what is wrong; an empty list when nothing is."""
-    sentences = []
-    high = _worst(summary, "rhat", np.greater, RHAT_LIMIT)
-    if high:
-        sentences.append(
-            f"R-hat is above {RHAT_LIMIT} for {high[0]} of {len(summary)} quantities (worst "
-            f"{show_rhat(high[2])}, {high[1]}): the chains have not mixed. Run them longer."
-        )
-    for column, meaning in (("ess_bulk", "means"), ("ess_tail", "quantiles")):
-        low = _worst(summary, column, np.less, ESS_PER_CHAIN * n_chains)
-        if low:
-            sentences.append(
-                f"The effective sample size is below {ESS_PER_CHAIN} per chain for {low[0]} of "
-                f"{len(summary)} quantities (worst {low[2]:.0f} in all, {low[1]}): estimates of "
-                f"{meaning} are unreliable. Draw more."
-            )
-    for block, count in divergences.items():
-        if count:
-            sentences.append(
-                f"{count} trajectories of {block!r} diverged after warm-up: parts of the posterior "
-                "may be missing. Raise the target acceptance."
-            )
-    return sentences
+def _still(draws: np.ndarray) -> np.ndarray:
+    """Which numbers of ``(chain, draw, number)`` stay at one value in every chain."""
+    if draws.shape[1] < MIN_DRAWS or draws.shape[0] == 0:
+        return np.zeros(draws.shape[2], bool)
+    with np.errstate(invalid="ignore"):
+        return (np.ptp(draws, axis=1) == 0).all(axis=0)
 
 
-def warn(sentences: list[str]) -> None:
-    """Issue each sentence as a :class:`ConvergenceWarning`."""
-    for sentence in sentences:
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
+def values_of(by_chain: np.ndarray) -> str:
+    """Values of a number in each chain, ``74, 76, 74, 75``; one value if all chains have it."""
+    if np.ptp(by_chain) == 0:
+        by_chain = by_chain[:1]
+    return ", ".join(f"{value:.6g}" for value in by_chain)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return "-" if np.isnan(value) else f"{value:.4g}"
 
 
 def named_leaves(values: Any) -> Iterator[tuple[str, Any]]:
@@ -167,20 +171,6 @@ def _statistics(draws: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def show_rhat(value: float, digits: int = 3) -> str:
-    """R-hat in words; of chains that stand still the number itself means nothing."""
-    return f"{value:.{digits}f}" if value < 100 else "over 100"  # noqa: PLR2004
-
-
-def _worst(summary: Summary, column: str, compare: Any, limit: float) -> Any:
-    values = summary[column]
-    bad = np.isfinite(values) & compare(values, limit)
-    if not bad.any():
-        return None
-    worst = np.nanargmax(values) if compare is np.greater else np.nanargmin(values)
-    return int(bad.sum()), summary.names[worst], float(values[worst])
-
-
 def _for_each(function: Any, draws: np.ndarray) -> np.ndarray:
     """Apply a diagnostic to every number; NaN where it is undefined."""
     draws = np.asarray(draws, dtype=float)
@@ -190,7 +180,7 @@ def _for_each(function: Any, draws: np.ndarray) -> np.ndarray:
         for index in range(flat.shape[2]):
             one = flat[:, :, index]
             # A constant has no variance to compare, a NaN no rank.
-            if np.isfinite(one).all() and one.min() < one.max():
+            if np.isfinite(one).all() and np.ptp(one, axis=1).any():
                 result[index] = function(one)
     return result.reshape(draws.shape[2:])
 
@@ -212,10 +202,11 @@ def _rhat(draws: np.ndarray) -> float:
     from numpyro.diagnostics import gelman_rubin
 
     split = _split(draws)
-    if not np.ptp(split, axis=1).any() and np.ptp(split):
-        return STUCK
+    if not np.ptp(split, axis=1).any():  # chains that moved once, in the middle: compare them whole
+        split = draws
     folded = np.abs(split - np.median(split))
-    return max(float(gelman_rubin(_normal_scores(part))) for part in (split, folded))
+    moving = [part for part in (split, folded) if np.ptp(part, axis=1).any()]
+    return max(float(gelman_rubin(_normal_scores(part))) for part in moving)
 
 
 def _ess_tail(draws: np.ndarray) -> float:

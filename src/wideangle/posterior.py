@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.diagnostics import Summary, named_leaves, summarise, warnings_for
+from wideangle.convergence import ConvergenceWarning, caution, share_divergent
+from wideangle.diagnostics import Summary, named_leaves, summarise
 from wideangle.types import Key, Latents
 
 BATCH = 32
@@ -32,10 +33,13 @@ class Draws:
         Pytree of arrays with axes ``(chain, draw, ...)``.
     stats
         By block: what the kernel reported for each draw, as fields of shape ``(chain, draw)``.
+    needed
+        Names of the values that predictions depend on; all of them when left out.
     """
 
     values: Any
     stats: Mapping[str, Any] = field(default_factory=dict)
+    needed: tuple[str, ...] | None = None
 
     @property
     def n_chains(self) -> int:
@@ -64,17 +68,24 @@ class Draws:
 
     def summary(self) -> Summary:
         """Mean, sd, quantiles, effective sample sizes and R-hat of every number."""
-        return summarise(self.values)
+        return summarise(self.values, self.needed)
 
-    def warnings(self, summary: Summary | None = None) -> list[str]:
-        """Plain sentences about signs that the chains have not converged."""
-        counts = {name: int(np.sum(info.divergent)) for name, info in self.stats.items()}
-        return warnings_for(summary or self.summary(), self.n_chains, counts)
+    def caution(
+        self, summary: Summary | None = None, inference: Any = None
+    ) -> ConvergenceWarning | None:
+        """What is wrong with the predictions of these draws, in a sentence, or None.
+
+        ``inference`` is the :class:`~wideangle.Sampling` that the advice is about.
+        """
+        values = dict(named_leaves(self.values))
+        share = share_divergent(self.stats)
+        return caution(values, summary or self.summary(), share, inference)
 
     def followed_by(self, later: Draws) -> Draws:
         """These draws and those of the same chains taken up again."""
         join = _joiner(axis=1)
-        return Draws(join(self.values, later.values), join(self.stats, later.stats))
+        joined = join(self.values, later.values), join(self.stats, later.stats)
+        return Draws(*joined, self.needed)
 
     def to_arviz(
         self,

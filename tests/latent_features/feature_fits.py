@@ -8,8 +8,7 @@ import numpy as np
 
 from compiling import optimised
 from wideangle import LatentFeatureModel
-from wideangle.diagnostics import ConvergenceWarning
-from wideangle.latent_features.estimator import DisagreementWarning
+from wideangle.convergence import ConvergenceWarning
 
 N_WARMUP, N_DRAWS, N_CHAINS = 5, 10, 2
 QUICK = {
@@ -40,7 +39,6 @@ def quiet():
     """Compile without optimising, and expect short chains to be called short."""
     with optimised(False), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", DisagreementWarning)
         yield
 
 

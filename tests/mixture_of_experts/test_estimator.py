@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import warnings
 
 import jax
 import numpy as np
@@ -25,7 +26,6 @@ from wideangle import (
 )
 from wideangle.infer import ascent
 from wideangle.mixture_of_experts import data as expert_data
-from wideangle.mixture_of_experts.estimator import CollapseWarning
 from wideangle.mixture_of_experts.task import Fitted
 from wideangle.posterior import Draws
 
@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
     # Fits this short are poor ones, and say so.
     pytest.mark.filterwarnings("ignore:.*(R-hat|effective sample|ESS|diverg|chains)"),
-    pytest.mark.filterwarnings("ignore::wideangle.mixture_of_experts.estimator.CollapseWarning"),
 ]
 
 runner = sys.modules["wideangle.infer.run"]  # the package shows the function of that name
@@ -236,7 +235,7 @@ def test_unscaled_columns_of_huge_size_never_give_nan(settings):
     assert np.isfinite(model.predict_proba(X)).all()
 
 
-def test_a_collapsed_model_says_so_in_plain_words():
+def test_one_expert_that_is_enough_is_no_reason_to_warn():
     X = np.random.default_rng(0).normal(size=(N, 2))
     y = np.arange(N) % 2
     model = make(**MAP | {"prior": GaussianPrior(scale=1e-3)})
@@ -245,8 +244,10 @@ def test_a_collapsed_model_says_so_in_plain_words():
     gate = np.zeros_like(weights.gate)
     gate[:, :, 1:, -1] = -50.0
     draws = Draws({"weights": weights._replace(gate=gate)})
-    with pytest.warns(CollapseWarning, match="only 1.0 of 3 experts"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         model._keep(Fitted(draws, model.priors_), model.scaling_.apply(X))
+    assert "1.0 of 3" in model.summary()
 
 
 def test_prior_objects_are_taken_for_gate_and_experts_and_their_shape_checked():

@@ -15,7 +15,6 @@ from wideangle.storage import StorageError, load_bundle, save_bundle
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
     pytest.mark.filterwarnings("ignore:.*(R-hat|effective sample|ESS|diverg|chains)"),
-    pytest.mark.filterwarnings("ignore::wideangle.mixture_of_experts.estimator.CollapseWarning"),
 ]
 
 X = np.random.default_rng(0).normal(size=(60, 2))

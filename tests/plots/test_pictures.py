@@ -1,6 +1,7 @@
 """Every picture draws what it says: the data in the artists, and the words beside them."""
 
 import copy
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 
@@ -191,10 +192,18 @@ def test_a_trace_draws_the_quantity_it_names():
     assert np.array_equal(axes.lines[1].get_ydata(), values[1])
     worst = float(rhat(values))
     assert f"(R-hat {worst:.2f}" in axes.get_title(loc="left")
-    assert ("chains differ" in axes.get_title(loc="left")) == (worst > 1.01)
+    assert ("chains differ" in axes.get_title(loc="left")) == (worst > 1.05)
     assert plots.trace(model).axes[0].get_title(loc="left").startswith("Log-likelihood")
     with pytest.raises(ValueError, match="must be one of log_lik, mean_angle, n_used"):
         plots.trace(model, "nothing")
+
+
+def test_a_number_that_chains_never_change_is_given_for_each_of_them():
+    model = copy.copy(fitted.experts())
+    counts = np.repeat([[4.0], [5.0]], model.trace_.n_draws, axis=1)
+    model.trace_ = replace(model.trace_, values=model.trace_.values | {"n_used": counts})
+    title = plots.trace(model, "n_used").axes[0].get_title(loc="left")
+    assert title.endswith("(4, 5: constant in each chain)")
 
 
 def test_given_axes_are_drawn_on_and_their_figure_comes_back():

@@ -10,7 +10,7 @@ from wideangle.frames.encoding import Category, Encoding, Number
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.presentation import strongest
 from wideangle.presentation.family import MOST_ROWS
-from wideangle.report import parts, story, tables
+from wideangle.report import page, parts, story, tables
 
 
 def changed(run, **metrics):
@@ -109,8 +109,7 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
     def said(run):
         return " ".join(story.cautions(run))
 
-    assert "have not mixed (worst R-hat 1.30)" in said(changed(calm, rhat=1.3))
-    assert said(changed(calm, rhat=1.3, warnings=["R-hat is high."])) == "R-hat is high."
+    assert said(changed(calm, warnings=["R-hat is high."])) == "R-hat is high."
     assert "no better than the frequencies" in said(changed(calm, log_loss=0.7))
     assert "miss the observed frequencies by 0.20" in said(changed(calm, calibration_error=0.2))
     assert "No rows were held out" in said(wine_run)
@@ -135,7 +134,9 @@ def test_cards_are_the_metrics(expert_run, feature_run):
         assert cards[title].value == f"{m[key]:.3f} ± {m[key + '_error']:.3f}"
     angle = np.degrees(expert_run.model.diversity_.mean_angle)
     assert cards["Mean angle"].value == f"{angle:.0f}°"
-    assert cards["Worst R-hat"].note == "should be below 1.01"
+    assert cards["R-hat of predictions"].value == f"{m['rhat']:.2f}"
+    agree = "chains agree" if m["rhat"] <= 1.05 else "should be below 1.05"
+    assert cards["R-hat of predictions"].note == agree
     cards = {card.title: card for card in story.cards(feature_run)}
     assert cards["Features"].value == str(feature_run.model.n_components_)
 
@@ -169,9 +170,22 @@ def test_diagnostics_are_judged_by_their_limits(expert_run, wine_run):
     assert len(rows) == len(table)
     for i, row in enumerate(rows):
         if row["verdict"] == "good":
-            assert table["rhat"][i] <= 1.01 and table["ess_bulk"][i] >= 200
-        elif row["verdict"] == "doubtful":
-            assert table["rhat"][i] > 1.01 or min(table["ess_bulk"][i], table["ess_tail"][i]) < 200
-    assert {row["verdict"] for row in rows} & {"doubtful"}
-    assert tables.plain_name(expert_run, "probability[3]") == "probability at watched row 4"
+            assert table["rhat"][i] <= 1.05 and table["ess_bulk"][i] >= 100
+        elif row["verdict"] in ("doubtful", "slow"):
+            assert table["rhat"][i] > 1.05 or table["ess_bulk"][i] < 100
+            assert (row["verdict"] == "doubtful") == (row["needed"] == "yes")
+    assert {row["verdict"] for row in rows} & {"doubtful", "slow"}
+    assert rows[list(table.names).index("probability[3]")]["name"] == "probability at watched row 4"
     assert tables.diagnostics(wine_run) == []
+
+
+def test_numbers_that_chains_never_change_are_listed_by_chain(expert_run):
+    model = copy.copy(expert_run.model)
+    counts = np.repeat([[4.0], [5.0]], model.trace_.n_draws, axis=1)
+    model.trace_ = replace(model.trace_, values=model.trace_.values | {"n_used": counts})
+    model.diagnostics_ = model.trace_.summary()
+    changed_run = replace(expert_run, model=model)
+    (row,) = [row for row in tables.diagnostics(changed_run) if row["name"] == "experts in use"]
+    assert (row["by_chain"], row["rhat"], row["verdict"]) == ("4, 5", None, "stuck")
+    text = page.render(changed_run)
+    assert "experts in use 4, 5" in text and ">4, 5</td>" in text

@@ -17,13 +17,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.diagnostics import warn
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import SAMPLE_SWEEPS, Fitted, Task, fit, fit_on_disk, n_workers
 from wideangle.latent_features.posterior import (
+    NEEDED,
     as_draws,
-    disagreements,
     gather,
     match,
     some_draws,
@@ -56,10 +55,6 @@ from wideangle.settings import (
 from wideangle.sphere.geometry import Diversity, diversity
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
-
-
-class DisagreementWarning(UserWarning):
-    """Independent searches or chains found different features."""
 
 
 class LatentFeatureModel(
@@ -122,7 +117,7 @@ class LatentFeatureModel(
         Numbers of every draw that do not depend on the numbering of features; log densities are
         those of rows divided by ``scaling_.scale``.
     diagnostics_ : Summary
-        R-hat and effective sample size of them.
+        R-hat and effective sample size of them; ``needed`` marks what predictions depend on.
     start_objectives_ : array (n_chains,)
         What the search for features reached, once per chain.
     noise_scale_, alpha_, concentration_ : float
@@ -339,9 +334,9 @@ class LatentFeatureModel(
             warnings.warn(
                 "interrupted: the draws up to then are kept", RuntimeWarning, stacklevel=3
             )
-        warn(self.trace_.warnings(self.diagnostics_))
-        for sentence in disagreements(fitted.objectives, self.matched_.n_disputed, n_rows):
-            warnings.warn(sentence, DisagreementWarning, stacklevel=3)
+        sentence = self.trace_.caution(self.diagnostics_, self.choice("inference"))
+        if sentence is not None:
+            warnings.warn(sentence, stacklevel=3)
 
     def _summarise(self) -> None:
         """Name what the draws say; also of a model that was loaded."""
@@ -350,7 +345,7 @@ class LatentFeatureModel(
         self.n_components_ = len(self.components_)
         self.presence_, self.prevalence_ = found.presence, found.prevalence
         shape = None if isinstance(prior, GaussianPrior) else prior.magnitude_shape
-        self.trace_ = Draws(trace(self.chains_, self.scaling_, shape))
+        self.trace_ = Draws(trace(self.chains_, self.scaling_, shape), needed=NEEDED)
         self.diagnostics_ = self.trace_.summary()
         values = self.trace_.values
         self.noise_scale_ = float(np.mean(values["noise_scale"]))

@@ -22,6 +22,8 @@ from wideangle.posterior import Draws
 
 N_DRAWS = 25
 """Draws that predictions are averaged over: more change little and cost time."""
+NEEDED = ("log_lik", "residual_rms", "noise_scale")
+"""Numbers of the trace that predictions depend on; the others may mix slowly without harm."""
 MIN_PRESENCE = 0.5
 """Share of the draws that must have a feature for it to be a component."""
 MISSED = 1e-3
@@ -117,7 +119,7 @@ def trace(
 
 
 def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[str]:
-    """Sentences about searches or chains that found different features."""
+    """Sentences for the report about searches or chains that found different features."""
     sentences = []
     known = objectives[np.isfinite(objectives)]
     if len(known) > 1:

@@ -14,7 +14,6 @@ from wideangle.posterior import evenly
 from wideangle.presentation.family import (
     MOST_ROWS,
     Presentation,
-    facts_of_chains,
     numbered,
     standard_error,
     with_error,
@@ -175,17 +174,11 @@ the rows ask for.
             mean, smallest = np.degrees([spread.mean_angle, spread.min_angle])
             words = f"mean {mean:.0f}°, smallest {smallest:.0f}°"
             rows.append(("angles between components", words))
-        rows += facts_of_chains(model.diagnostics_)
+        rows += self.chain_facts()
         rows.append(("features chains disagree on", f"{model.matched_.n_disputed}"))
         if self.interrupted:
             rows.append(("stopped early", "yes: the draws up to then are kept"))
         return rows
-
-    def warnings(self) -> list[str]:
-        """Also about features that chains disagree on."""
-        model = self.model
-        found = disagreements(model.start_objectives_, model.matched_.n_disputed, model.n_rows_)
-        return [*super().warnings(), *found]
 
     # ---- rows
 
@@ -282,10 +275,11 @@ the rows ask for.
         ]
 
     def cautions(self, run: Run) -> list[str]:
-        """About features that are none, or that only some draws have."""
-        m, sentences = run.metrics, []
-        if self.model.n_components_ == 0:
+        """About features that are none, or that only some draws or chains have."""
+        m, model = run.metrics, self.model
+        if model.n_components_ == 0:
             return ["No feature is worth its price: the rows look like noise around nothing."]
+        sentences = disagreements(model.start_objectives_, model.matched_.n_disputed, model.n_rows_)
         if "hidden_error" in m and m["hidden_error"] >= m["hidden_error_of_mean"]:
             sentences.append(
                 "Hidden entries are predicted no better than by column means: the features "

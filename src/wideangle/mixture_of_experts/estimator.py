@@ -16,7 +16,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.diagnostics import warn
 from wideangle.mixture_of_experts import files, modes, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
@@ -36,10 +35,6 @@ from wideangle.settings import (
 )
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.types import Key
-
-
-class CollapseWarning(UserWarning):
-    """Most experts are idle."""
 
 
 class Uncertainty(NamedTuple):
@@ -102,7 +97,8 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     trace_ : Draws
         Of every draw, quantities that do not depend on how experts are numbered.
     diagnostics_ : Summary
-        R-hat and effective sample size of the trace (MCMC).
+        R-hat and effective sample size of the trace (MCMC); ``needed`` marks what predictions
+        depend on.
 
     Examples
     --------
@@ -246,15 +242,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.diagnostics_ = None
         if isinstance(self.choice("inference"), Sampling):
             self.diagnostics_ = self.trace_.summary()
-            warn(self.trace_.warnings(self.diagnostics_))
-        if self.n_experts > 1 and self.n_used_ < 1.5:  # noqa: PLR2004
-            warnings.warn(
-                f"only {self.n_used_:.1f} of {self.n_experts} experts are in use: the model has "
-                "collapsed to a single logistic regression. If experts should help here, try "
-                "inference='mcmc', a lower temperature, or fewer experts.",
-                CollapseWarning,
-                stacklevel=3,
-            )
+            sentence = self.trace_.caution(self.diagnostics_, self.choice("inference"))
+            if sentence is not None:
+                warnings.warn(sentence, stacklevel=3)
 
     @property
     def experts_(self) -> np.ndarray:

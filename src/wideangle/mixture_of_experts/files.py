@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from wideangle.mixture_of_experts.data import Scaling
 from wideangle.mixture_of_experts.likelihood import Pair, experts_for
+from wideangle.mixture_of_experts.predict import NEEDED
 from wideangle.posterior import Draws
 from wideangle.settings import Sampling, Settings, as_plain, from_plain
 from wideangle.storage import save_bundle
@@ -85,7 +86,7 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     model._representative = Pair(arrays["best_gate"], arrays["best_experts"])
     prefix = "trace_"
     trace = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    model.trace_ = Draws(trace)
+    model.trace_ = Draws(trace, needed=NEEDED)
     check_numbers(arrays)
     _check_sizes(model, arrays)
     task = model._task(arrays["gate"].shape[-1])

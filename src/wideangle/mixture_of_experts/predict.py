@@ -21,6 +21,8 @@ PREDICT_DRAWS = 256
 """Draws behind a prediction; more would change the third digit at the price of time."""
 USED = 0.01
 """Mean gate mass above which an expert counts as used."""
+NEEDED = ("log_lik", "probability")
+"""Quantities of the trace that predictions depend on; the others may mix slowly without harm."""
 REFERENCE, WATCHED = 256, 16
 """Training rows on which draws are compared, and those of them whose probabilities are watched
 for convergence."""
@@ -86,7 +88,7 @@ def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
     result = {k: np.asarray(v).reshape(*shape, *v.shape[1:]) for k, v in values.items()}
     if "log_lik" in draws.values:
         result["log_lik"] = np.asarray(draws.values["log_lik"])
-    return Draws(result, draws.stats)
+    return Draws(result, draws.stats, NEEDED)
 
 
 @partial(jax.jit, static_argnums=0)

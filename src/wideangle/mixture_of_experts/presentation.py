@@ -10,7 +10,7 @@ import numpy as np
 
 from wideangle.mixture_of_experts.predict import thinned
 from wideangle.presentation.classifier import ClassifierPresentation
-from wideangle.presentation.family import CLEAR, INTERCEPT, facts_of_chains, numbered
+from wideangle.presentation.family import CLEAR, INTERCEPT, numbered
 from wideangle.presentation.options import prior_options, sampling_options
 from wideangle.presentation.records import (
     LENGTH,
@@ -26,6 +26,8 @@ from wideangle.settings import INFERENCES, PRIORS, name_of
 
 UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
+ENOUGH = 1.5
+"""Mean number of experts in use below which one is enough."""
 
 
 class ExpertPresentation(ClassifierPresentation):
@@ -155,8 +157,7 @@ class ExpertPresentation(ClassifierPresentation):
             mean, smallest = np.degrees([spread.mean_angle, spread.min_angle])
             rows.append(("angles between experts", f"mean {mean:.0f}°, smallest {smallest:.0f}°"))
             rows.append(("effective directions", f"{spread.effective_directions:.1f}"))
-        if model.diagnostics_ is not None:
-            rows += facts_of_chains(model.diagnostics_)
+        rows += self.chain_facts()
         if "elbo" in model.notes_:
             pairs = zip(model.notes_["elbo"], model.notes_["elbo_error"], strict=True)
             rows.append(("ELBO of each start", ", ".join(f"{e:.1f} ± {s:.1f}" for e, s in pairs)))
@@ -208,7 +209,12 @@ class ExpertPresentation(ClassifierPresentation):
         sentences = super().cautions(run)
         shares = self.shares(run.sample)
         idle = [k + 1 for k, share in enumerate(shares) if share < UNUSED]
-        if idle:
+        if idle and self.model.n_used_ < ENOUGH:
+            sentences.append(
+                "One expert answers for nearly all rows: a single logistic regression is enough "
+                "for them."
+            )
+        elif idle:
             sentences.append(
                 f"Asked in fewer than 1 % of these rows: {numbered('expert', idle)}. Fewer experts "
                 "may do as well."

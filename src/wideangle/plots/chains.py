@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from wideangle.base import present
-from wideangle.diagnostics import RHAT_LIMIT, rhat
+from wideangle.convergence import RHAT_LIMIT
+from wideangle.diagnostics import rhat, summarise, values_of
 from wideangle.plots import numbers, style
 
 
@@ -60,6 +61,9 @@ def _chosen(model: Any, name: str | None) -> tuple[str, np.ndarray]:
 
 
 def _verdict(values: np.ndarray) -> str:
+    still = summarise(values).constant
+    if still:
+        return f" ({values_of(still['x'])}: constant in each chain)"
     worst = float(rhat(values))
     if not np.isfinite(worst):
         return ""

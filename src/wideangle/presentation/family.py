@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.diagnostics import Summary, show_rhat
+from wideangle.convergence import account
 from wideangle.presentation.records import (
     Card,
     Chart,
@@ -140,10 +140,25 @@ class Presentation:
         """Name and value of what a user wants to know first."""
         raise NotImplementedError
 
-    def warnings(self) -> list[str]:
-        """Sentences of the fit about chains that have not converged."""
+    def chain_facts(self) -> list[tuple[str, str]]:
+        """How far the chains agree, on predictions and on other numbers; nothing without chains."""
         summary = self.model.diagnostics_
-        return [] if summary is None else self.model.trace_.warnings(summary)
+        return [] if summary is None else account(summary, self.words)
+
+    def warnings(self) -> list[str]:
+        """The sentence of the fit about predictions that are not settled, if there is one."""
+        model = self.model
+        if model.diagnostics_ is None:
+            return []
+        inference = getattr(model, "choice", lambda _: None)("inference")
+        found = model.trace_.caution(model.diagnostics_, inference)
+        return [] if found is None else [str(found)]
+
+    @classmethod
+    def option_named(cls, setting: str, value: str) -> str | None:
+        """A setting as the command line writes it; None if it offers no such option."""
+        flags = [one.flag for one in cls.options if one.setting == setting]
+        return f"{flags[0]} {value}" if flags else None
 
     # ---- rows
 
@@ -217,16 +232,6 @@ def with_error(metrics: Mapping[str, Any], key: str, form: str) -> str:
     """A metric and its standard error."""
     error = metrics[f"{key}_error"]
     return f"{metrics[key]:{form}}" + ("" if error is None else f" ± {error:{form}}")
-
-
-def facts_of_chains(table: Summary) -> list[tuple[str, str]]:
-    """How well the chains mixed; both are undefined for very few draws, or draws that are equal."""
-    rhat, ess = (table[name][np.isfinite(table[name])] for name in ("rhat", "ess_bulk"))
-    unknown = "unknown: too few draws, or all alike"
-    return [
-        ("worst R-hat", show_rhat(rhat.max()) if rhat.size else unknown),
-        ("smallest bulk ESS", f"{ess.min():.0f}" if ess.size else unknown),
-    ]
 
 
 def standard_error(values: np.ndarray) -> float | None:

@@ -73,7 +73,7 @@ class Run:
     metrics
         The scores of the family on held-out rows; in every run ``n_train``, ``n_test``,
         ``sample_held_out``, ``warnings`` and ``notes`` (plain sentences), ``facts``, ``seconds``
-        (stage to time), ``rhat`` and ``ess`` (worst, or None).
+        (stage to time), ``rhat`` and ``ess`` (worst of what predictions need, or None).
     sample
         Rows for the report.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wideangle.diagnostics import RHAT_LIMIT, show_rhat
+from wideangle.convergence import RHAT_LIMIT
 from wideangle.plots import numbers
 from wideangle.presentation.records import Card, Run
 
@@ -24,19 +24,13 @@ def cards(run: Run) -> list[Card]:
     if run.metrics.get("rhat") is not None:
         rhat = run.metrics["rhat"]
         good = "chains agree" if rhat <= RHAT_LIMIT else f"should be below {RHAT_LIMIT}"
-        shown.append(Card("Worst R-hat", show_rhat(rhat), good))
+        shown.append(Card("R-hat of predictions", f"{rhat:.2f}", good))
     return shown
 
 
 def cautions(run: Run) -> list[str]:
     """All that should keep a reader from trusting the page too much."""
     sentences = [str(one) for one in run.metrics.get("warnings", [])]
-    rhat = run.metrics.get("rhat")
-    if rhat is not None and rhat > RHAT_LIMIT and not any("R-hat" in one for one in sentences):
-        sentences.append(
-            f"The chains have not mixed (worst R-hat {show_rhat(rhat, 2)}): what they have in "
-            "common can be trusted more than exact numbers. Run them longer."
-        )
     if not run.metrics.get("sample_held_out", True):
         sentences.append(
             "No rows were held out: everything below is about rows that the model was fitted to, "

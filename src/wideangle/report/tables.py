@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
-from wideangle.plots.chains import in_words
+from wideangle.convergence import ESS_LIMIT, RHAT_LIMIT, in_words
+from wideangle.diagnostics import values_of
 from wideangle.presentation.records import Column, Run
 
 _KEY_COLUMNS = 4
@@ -51,30 +51,33 @@ def diagnostics(run: Run) -> list[dict[str, Any]]:
     table = run.model.diagnostics_
     if table is None:
         return []
-    least = ESS_PER_CHAIN * run.model.trace_.n_chains
     rows = []
     for i, name in enumerate(table.names):
-        rhat, bulk, tail = (float(table[c][i]) for c in ("rhat", "ess_bulk", "ess_tail"))
-        good = not (rhat > RHAT_LIMIT or bulk < least or tail < least)
-        known = np.isfinite(rhat)
+        rhat, bulk, tail = (_known(table[c][i]) for c in ("rhat", "ess_bulk", "ess_tail"))
+        still = table.constant.get(name)
+        verdict = "unknown"
+        if still is not None:
+            verdict = "constant" if np.ptp(still) == 0 else "stuck"
+        elif rhat is not None:
+            good = rhat <= RHAT_LIMIT and bulk is not None and bulk >= ESS_LIMIT
+            verdict = "good" if good else "doubtful" if table["needed"][i] else "slow"
         rows.append(
             {
-                "name": plain_name(run, name),
-                "mean": float(table["mean"][i]),
-                "rhat": rhat if known else None,
-                "bulk": bulk if np.isfinite(bulk) else None,
-                "tail": tail if np.isfinite(tail) else None,
-                "verdict": ("good" if good else "doubtful") if known else "constant",
+                "name": in_words(name, run.presentation.words),
+                "needed": "yes" if table["needed"][i] else "no",
+                "mean": _known(table["mean"][i]),
+                "by_chain": "" if still is None else values_of(still),
+                "rhat": rhat,
+                "bulk": bulk,
+                "tail": tail,
+                "verdict": verdict,
             }
         )
     return rows
 
 
-def plain_name(run: Run, name: str) -> str:
-    """A watched number in words; numbers of a vector are counted from 1."""
-    base, _, place = name.partition("[")
-    words = in_words(run.model, base)
-    return f"{words} {int(place[:-1]) + 1}" if place[:-1].isdecimal() else words
+def _known(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def recipe(run: Run) -> dict[str, Any]:

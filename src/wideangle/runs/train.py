@@ -19,6 +19,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
 from wideangle.base import present
+from wideangle.convergence import ConvergenceWarning, agreement
 from wideangle.frames.encode import encode
 from wideangle.frames.encoding import Encoding, Reading, Target
 from wideangle.frames.labels import LEAST_ROWS, learn_target
@@ -133,7 +134,7 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
     with stages.time("fit"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _fit(model, job, rows)
-    sentences = list(dict.fromkeys(str(one.message) for one in caught if _ours(one)))
+    sentences = list(dict.fromkeys(_said(one.message, model) for one in caught if _ours(one)))
     settings = {
         "command": list(job.command),
         "options": job.options,
@@ -261,14 +262,17 @@ def mean_row(X: Any) -> np.ndarray:
 
 
 def _diagnostics(model: Any) -> dict[str, Any]:
-    table = model.diagnostics_
-    if table is None:
+    if model.diagnostics_ is None:
         return {"rhat": None, "ess": None}
-    rhat, ess = (table[name][np.isfinite(table[name])] for name in ("rhat", "ess_bulk"))
-    return {
-        "rhat": float(rhat.max()) if rhat.size else None,
-        "ess": float(ess.min()) if ess.size else None,
-    }
+    found = agreement(model.diagnostics_)
+    return {"rhat": found.rhat, "ess": found.ess}  # unknown ones become None with the others
+
+
+def _said(message: Any, model: Any) -> str:
+    """A warning in the words of the command line."""
+    if isinstance(message, ConvergenceWarning):
+        return message.said(model.presentation.option_named)
+    return str(message)
 
 
 def _ours(caught: warnings.WarningMessage) -> bool:

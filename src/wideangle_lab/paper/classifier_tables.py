@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from wideangle.diagnostics import ESS_PER_CHAIN, RHAT_LIMIT
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.baselines import NAMES as BASELINE_NAMES
@@ -28,6 +27,9 @@ from wideangle_lab.paper.printed import NINE
 from wideangle_lab.paper.records import Record
 from wideangle_lab.paper.suites import BAYESIAN_30, EXPERTS, PRIORS, REFERENCE, TWO
 
+RHAT_LIMIT, ESS_PER_CHAIN = 1.01, 100
+"""Limits beyond which a number of a table is marked: those of Stan and PyMC, stricter than those at
+which a fit warns."""
 FORMS = {"accuracy": ".2f", "log_loss": ".4f", "calibration_error": ".4f"}
 TITLES = {
     "accuracy": "accuracy, %",

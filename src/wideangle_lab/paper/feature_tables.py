@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+<<<<<<< HEAD
 from wideangle.diagnostics import show_rhat
 from wideangle_lab.datasets import MANIFEST
+=======
+from wideangle.datasets import MANIFEST
+>>>>>>> 91c180f (Warn once per fit, about predictions, in the words of where the user is)
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.compare import by_key, mean_of
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS
@@ -69,7 +73,7 @@ def average(records: Sequence[Record], number: Number, form: str) -> str:
     text = f"{mean:{form}}" + (f" ± {error:.2g} ({len(values)})" if math.isfinite(error) else "")
     rhats = [r.diagnostics["rhat"] for r in records if r.diagnostics.get("rhat") is not None]
     worst = max(rhats, default=0.0)
-    return text + (f" (R-hat {show_rhat(worst, 1)})" if worst > WORRYING else "")
+    return text + (f" (R-hat {worst:.1f})" if worst > WORRYING else "")
 
 
 def precision_grid(records: Sequence[Record], data: str) -> Grid:
@@ -179,5 +183,6 @@ def _detail(
 
 def _rhat(records: Sequence[Record]) -> str:
     values = [r.diagnostics["rhat"] for r in records if r.diagnostics.get("rhat") is not None]
-    worst = max(values, default=None)
-    return "" if worst is None else show_rhat(worst, 2)
+    constant = sorted({name for r in records for name in r.diagnostics.get("constant", {})})
+    words = [f"{max(values):.2f}"] if values else []
+    return "; ".join([*words, *(f"{name} constant in each chain" for name in constant)])

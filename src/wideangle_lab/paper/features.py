@@ -110,6 +110,7 @@ def diagnose(model: LatentFeatureModel) -> dict[str, Any]:
     summary = model.diagnostics_
     rhats = dict(zip(summary.names, map(float, summary["rhat"]), strict=True))
     finite = [value for value in rhats.values() if np.isfinite(value)]
+    stuck = {name: v.tolist() for name, v in summary.constant.items() if np.ptp(v) > 0}
     angles = model.diversity_ if model.n_components_ > 1 else None
     return {
         "n_components": model.n_components_,
@@ -121,6 +122,7 @@ def diagnose(model: LatentFeatureModel) -> dict[str, Any]:
         "start_objectives": model.start_objectives_,
         "rhat": max(finite) if finite else None,
         "rhats": rhats,
+        "constant": stuck,
         "n_chains": model.choice("inference").n_chains,
         "interrupted": model.interrupted_,
     }

@@ -27,7 +27,7 @@ from jax import random
 from jax.scipy.sparse.linalg import cg
 
 from wideangle.checks import check_range, check_shape
-from wideangle.diagnostics import warn
+from wideangle.convergence import ConvergenceWarning
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data, make_dense
 from wideangle.mixture_of_experts.likelihood import ONE_CODE, LogisticExperts, Pair, over_blocks
@@ -83,7 +83,12 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
     if found.interrupted:
         warnings.warn(f"interrupted after {len(found.bounds)} sweeps", RuntimeWarning, stacklevel=2)
     elif not found.converged:
-        warn([f"the bound still rises after {len(found.bounds)} sweeps: raise n_passes."])
+        n_sweeps = len(found.bounds)
+        sentence = ConvergenceWarning(
+            f"the bound still rises after {n_sweeps} sweeps",
+            f"{{inference__n_passes={4 * n_sweeps}}} lets it go on",
+        )
+        warnings.warn(sentence, stacklevel=2)
     gate, experts = (
         np.asarray(factors.sample(k, (POSTERIOR_DRAWS,)).vectors)[None]
         for factors, k in zip(found.factors, random.split(key_draw), strict=True)

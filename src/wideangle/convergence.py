@@ -1,0 +1,250 @@
+r"""Whether chains have said enough: one rule, one sentence, in terms of predictions.
+
+Of the numbers in a trace some decide predictions (the log-likelihood, predicted probabilities of
+some rows) and others describe how a draw is made up (how many components it uses, their scale).
+The second kind often mixes slowly without any harm to the first. A fit warns about the first kind
+only; all of them are in ``diagnostics_`` and in the report.
+
+The limits are those that predictions need. With an effective sample size of 100 the Monte Carlo
+error of a posterior mean is a tenth of the posterior standard deviation, and adds half a per cent
+to the uncertainty of a prediction. Chains that agree have by chance an R-hat of up to 1.04 at that
+size (:math:`\hat R^2 - 1` is about the number of chains divided by the effective sample size, and
+the worst of many numbers is looked at), so a limit below 1.05 would warn of chance. Intervals and
+tails want more: R-hat below 1.01 and 400 draws are the usual advice (Vehtari and others, 2021).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wideangle.diagnostics import MIN_DRAWS, Summary, ess_bulk, values_of
+
+RHAT_LIMIT = 1.05
+"""Predictions of chains with a larger R-hat differ visibly."""
+ESS_LIMIT = 100
+"""Effective sample size, of all chains together, below which means are uncertain."""
+DIVERGENT_LIMIT = 0.01
+"""Share of draws with a divergent trajectory above which the posterior may be cut short."""
+APART = 5.0
+r"""Chains of one distribution have :math:`(\hat R^2 - 1) e` around 1, with the effective sample
+size e of one chain alone, and above this once in a thousand times."""
+_MOST_NAMED = 3
+"""Numbers that are constant in each chain and shown one by one."""
+_VARIATIONAL = ("n_passes",)
+"""Settings of an inference that are those of :class:`~wideangle.Variational`."""
+_SETTING = re.compile(r"\{(\w+)=([^}]*)\}")
+
+Named = Callable[[str, str], str | None]
+"""How a setting, such as ``inference__n_draws``, and its value are written; None if it cannot be
+set there."""
+
+
+def in_python(setting: str, value: str) -> str:
+    """A setting as it is written in Python.
+
+    >>> in_python("inference__n_draws", "800"), in_python("n_experts", "3")
+    ('Sampling(n_draws=800)', 'n_experts=3')
+    """
+    parent, _, name = setting.rpartition("__")
+    written = f"{name}={value if value[:1].isdigit() else repr(value)}"
+    if parent != "inference":
+        return written
+    return f"{'Variational' if name in _VARIATIONAL else 'Sampling'}({written})"
+
+
+class ConvergenceWarning(UserWarning):
+    """Predictions may depend on where the chains began or ended.
+
+    Parameters
+    ----------
+    trouble
+        What is wrong.
+    advice
+        What to do, with settings as ``{inference__n_draws=800}``: :meth:`said` writes them as they
+        are called where the user is.
+    """
+
+    def __init__(self, trouble: str, advice: str = "") -> None:
+        super().__init__(trouble, advice)
+
+    def __str__(self) -> str:
+        return self.said(in_python)
+
+    def said(self, named: Named) -> str:
+        """The sentence; an advice whose setting does not exist there is left out."""
+        trouble, advice = self.args
+        known = [named(*found) for found in _SETTING.findall(advice)]
+        if not advice or None in known:
+            return f"{trouble}."
+        return f"{trouble}: {_SETTING.sub('{}', advice).format(*known)}."
+
+
+class Agreement(NamedTuple):
+    """Worst R-hat and smallest effective sample size of some numbers; NaN if unknown."""
+
+    rhat: float
+    ess: float
+    name: str
+    """The number with the worst R-hat."""
+    constant: tuple[str, ...]
+    """Numbers at which each chain stands still, at different values."""
+
+    @property
+    def good(self) -> bool:
+        """Whether the chains agree and say enough; so does what is the same everywhere."""
+        return not (self.rhat > RHAT_LIMIT or self.ess < ESS_LIMIT or self.constant)
+
+
+def agreement(summary: Summary, *, needed: bool = True) -> Agreement:
+    """How far chains agree on what predictions need, or on the other numbers."""
+    chosen = np.flatnonzero(summary["needed"] == needed)
+    names = [summary.names[i] for i in chosen]
+    stuck = tuple(n for n in names if n in summary.constant and np.ptp(summary.constant[n]) > 0)
+    rhats, sizes = (_known(summary[c][chosen]) for c in ("rhat", "ess_bulk"))
+    if not len(rhats[0]):
+        return Agreement(math.nan, math.nan, "", stuck)
+    worst = int(np.argmax(rhats[1]))
+    return Agreement(float(rhats[1][worst]), float(np.min(sizes[1])), names[rhats[0][worst]], stuck)
+
+
+def _known(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places and values of finite numbers."""
+    places = np.flatnonzero(np.isfinite(values))
+    return places, values[places]
+
+
+def caution(
+    values: Mapping[str, Any], summary: Summary, divergent: float, inference: Any = None
+) -> ConvergenceWarning | None:
+    """The one sentence about a fit whose predictions are not settled, or None.
+
+    Parameters
+    ----------
+    values
+        The trace, arrays ``(chain, draw, ...)`` by name.
+    summary
+        Its diagnostics.
+    divergent
+        Share of the draws with a divergent trajectory.
+    inference
+        The :class:`~wideangle.Sampling` of the fit: what to change is said in its terms.
+    """
+    found = agreement(summary)
+    n_draws = np.shape(next(iter(values.values())))[1]
+    if n_draws < MIN_DRAWS:
+        return ConvergenceWarning(
+            f"Chains of {n_draws} draws are too short to tell whether predictions agree",
+            _longer(inference, n_draws, ESS_LIMIT / max(n_draws, 1)),
+        )
+    if not found.good and _apart(values, found):
+        if getattr(inference, "combine", None) == "stacking":
+            return None  # that is what stacking is for
+        return ConvergenceWarning(
+            f"Predictions differ between chains{_number(found)}, which hold to different "
+            "explanations of the data, so longer chains are unlikely to help",
+            "{inference__combine=stacking} weighs chains by how well they predict",
+        )
+    if not found.good:
+        return ConvergenceWarning(
+            "Predictions rest on too few independent draws (effective sample size "
+            f"{found.ess:.0f}, R-hat {found.rhat:.2f})",
+            _longer(inference, n_draws, max(ESS_LIMIT / found.ess, 2.0)),
+        )
+    if divergent > DIVERGENT_LIMIT:
+        return ConvergenceWarning(
+            f"Predictions agree between chains (R-hat {found.rhat:.2f}), but in "
+            f"{100 * divergent:.0f} % of the draws a trajectory diverged, so they may miss a part "
+            "of the posterior",
+            "compare with {inference__kernel=metropolis}, which is slow and has no trajectories",
+        )
+    return None
+
+
+def _number(found: Agreement) -> str:
+    return f" (R-hat {found.rhat:.2f})" if found.rhat > RHAT_LIMIT else ""
+
+
+def _apart(values: Mapping[str, Any], found: Agreement) -> bool:
+    """Whether chains differ by more than their own movement explains."""
+    if found.constant:
+        return True
+    if not found.rhat > RHAT_LIMIT:
+        return False
+    name, _, place = found.name.partition("[")
+    draws = np.asarray(values[name], float)
+    if place:
+        draws = draws[(..., *map(int, place[:-1].split(", ")))]
+    alone = [float(ess_bulk(chain[None])) for chain in draws]
+    return (found.rhat**2 - 1.0) * float(np.nanmean(alone)) > APART
+
+
+def _longer(inference: Any, n_draws: int, factor: float) -> str:
+    """Advice to run the chains for longer, and what it costs."""
+    times = f"about {math.ceil(factor)} times as long"
+    seconds = getattr(inference, "max_time", None)
+    if getattr(inference, "n_draws", None) == "auto" and isinstance(seconds, int | float):
+        return f"{{inference__max_time={_round_up(factor * seconds)}}} lets them run {times}"
+    if inference is None:
+        return f"draw {times}"
+    return f"{{inference__n_draws={_round_up(factor * n_draws)}}} takes {times}"
+
+
+def _round_up(number: float) -> int:
+    """Up to two digits.
+
+    >>> _round_up(1234), _round_up(80.0), _round_up(0.5)
+    (1300, 80, 1)
+    """
+    unit = 10 ** max(math.floor(math.log10(max(number, 1.0))) - 1, 0)
+    return math.ceil(number / unit) * unit
+
+
+def account(summary: Summary, words: Mapping[str, str]) -> list[tuple[str, str]]:
+    """How far chains agree, as names and values: on predictions, and on all else.
+
+    Parameters
+    ----------
+    summary
+        The diagnostics.
+    words
+        Numbers of the trace in words, by name.
+    """
+    rows = []
+    for needed, title in ((True, "chains, predictions"), (False, "chains, other numbers")):
+        if not (summary["needed"] == needed).any():
+            continue
+        found = agreement(summary, needed=needed)
+        said = []
+        if math.isfinite(found.rhat):
+            named = "" if needed else f" ({in_words(found.name, words)})"
+            said.append(f"R-hat at most {found.rhat:.2f}{named}, ESS at least {found.ess:.0f}")
+        for name in found.constant[:_MOST_NAMED]:
+            said.append(f"{in_words(name, words)} {values_of(summary.constant[name])}")
+        more = len(found.constant) - _MOST_NAMED
+        said += [f"{more} more constant in each chain"] if more > 0 else []
+        rows.append((title, "; ".join(said) or "unknown: too few draws, or all alike"))
+    return rows
+
+
+def in_words(name: str, words: Mapping[str, str]) -> str:
+    """A watched number in words; numbers of a vector are counted from 1.
+
+    >>> in_words("probability[3]", {"probability": "probability at watched row"})
+    'probability at watched row 4'
+    """
+    base, _, place = name.partition("[")
+    said = words.get(base, base)
+    return f"{said} {int(place[:-1]) + 1}" if place[:-1].isdecimal() else said
+
+
+def share_divergent(stats: Mapping[str, Any]) -> float:
+    """Share of the draws with a divergent trajectory in some block."""
+    if not stats:
+        return 0.0
+    marks: Sequence[np.ndarray] = [np.asarray(info.divergent) > 0 for info in stats.values()]
+    return float(np.mean(np.any(marks, axis=0))) if marks[0].size else 0.0
