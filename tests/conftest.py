@@ -2,18 +2,31 @@
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+
+def programs_of_this_user() -> Path:
+    """Where compiled programs are kept; they are code, so nobody else may write to the folder."""
+    place = Path(tempfile.gettempdir()) / f"wideangle-test-programs-{os.getuid()}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    about = place.lstat()
+    if about.st_uid == os.getuid() and place.is_dir() and not about.st_mode & 0o022:
+        return place
+    return Path(__file__).parents[1] / "build" / "test-programs"
+
 
 # On a GPU each test process would otherwise reserve most of the memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # Most of the time of a test is compilation. What one process has compiled, the others read, and so
-# does the next run; processes that tests start inherit it. `make clean` removes the folder.
-os.environ.setdefault(
-    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "test-programs")
-)
+# does the next run, of any checkout; processes that tests start inherit it.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(programs_of_this_user()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Programs of tests run for milliseconds and would take seconds to optimise. Without optimising, and
 # without XLA's newer way to compile loops, a CPU compiles several times as fast. In slow tests
@@ -47,14 +60,39 @@ settings.register_profile("wideangle", deadline=None, derandomize=True, database
 settings.load_profile("wideangle")
 
 
-SLOW_LIMIT = 600
+SLOW_LIMIT = 300
 """Seconds that a slow test may take; the limit of the others is in pyproject.toml."""
 
 MAPS = Path("/proc/self/maps")
 MAX_MAPS = 30_000
+MAX_AGE = 30 * 24 * 3600
+"""Seconds after which a compiled program is made anew, so that old ones do not pile up."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+COLLECTED = pytest.StashKey[set[str]]()
+RUN = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Of pytest-xdist: keep the name that workers give to what they share."""
+    node.config.stash[RUN] = node.workerinput["testrunuid"]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Clean up once, after all workers: the fits they shared, and old programs."""
+    if (run := session.config.stash.get(RUN, None)) is None:
+        return
+    for place in Path(tempfile.gettempdir()).glob(f"wideangle-*-{run}"):
+        shutil.rmtree(place, ignore_errors=True)
+    for program in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*"):
+        if program.stat().st_mtime < time.time() - MAX_AGE:
+            program.unlink(missing_ok=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are left out for their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[COLLECTED] = {item.nodeid for item in items}
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
@@ -70,6 +108,12 @@ def forget_programs() -> Iterator[None]:
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture
+def collected(pytestconfig: pytest.Config) -> set[str]:
+    """Names of all tests of this run, also of those that are left out for their marks."""
+    return pytestconfig.stash[COLLECTED]
 
 
 @pytest.fixture

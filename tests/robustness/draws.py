@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ SETTINGS: dict[str, tuple[dict[str, str], int, int | None]] = {
     "defaults": ({}, 2, None),
 }
 """Environment, ``n_jobs`` and number of cores the process may use."""
+FAMILIES = ("experts", "features")
 SHORT = {"n_warmup": 6, "n_draws": 6, "n_chains": 2}
 COMMON: dict[str, Any] = {"progress": False, "random_state": 0}
 FEW = {"n_passes": 3, "n_starts": 2}
@@ -84,22 +86,25 @@ def feature_draws(name: str, n_jobs: int, n_rows: int = 3000) -> str:
     return digest(model.fit(X))
 
 
-def all_draws(n_jobs: int) -> dict[str, str]:
+def all_draws(families: Sequence[str], n_jobs: int) -> dict[str, str]:
     """Hashes by model and inference."""
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = {f"experts, {name}": expert_draws(name) for name in EXPERTS}
-        return found | {f"features, {name}": feature_draws(name, n_jobs) for name in FEATURES}
+        if "experts" in families:
+            found |= {f"experts, {name}": expert_draws(name) for name in EXPERTS}
+        if "features" in families:
+            found |= {f"features, {name}": feature_draws(name, n_jobs) for name in FEATURES}
+    return found
 
 
-def in_process(name: str) -> dict[str, str]:
+def in_process(name: str, families: Sequence[str]) -> dict[str, str]:
     """All hashes, from a process with these settings."""
     environment, n_jobs, n_cores = SETTINGS[name]
-    cores = sorted(os.sched_getaffinity(0))[:n_cores]
+    numbers = ["--jobs", str(n_jobs)] + (["--cores", str(n_cores)] if n_cores else [])
     done = subprocess.run(
-        [sys.executable, "-m", "robustness.draws", "--jobs", str(n_jobs)],
+        [sys.executable, "-m", "robustness.draws", *families, *numbers],
         env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
         capture_output=True,
         text=True,
         check=False,
@@ -108,9 +113,9 @@ def in_process(name: str) -> dict[str, str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare() -> dict[str, Any]:
+def compare(families: Sequence[str] = FAMILIES) -> dict[str, Any]:
     """Whether all settings give the same draws."""
-    found = {name: in_process(name) for name in SETTINGS}
+    found = {name: in_process(name, families) for name in SETTINGS}
     first = found["one thread, one job"]
     differ = {n: [k for k in first if first[k] != hashes[k]] for n, hashes in found.items()}
     return {"cores": len(os.sched_getaffinity(0)), "models": list(first), "differ": differ}
@@ -118,14 +123,18 @@ def compare() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("families", nargs="*", default=FAMILIES)
     parser.add_argument("--jobs", type=int, help="print the hashes of this process")
+    parser.add_argument("--cores", type=int, help="cores that this process may use")
     parser.add_argument("--out", type=Path, default=Path("results/faults/determinism.json"))
     options = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
+    if options.cores:  # before JAX starts its threads
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     if options.jobs:
-        print(json.dumps(all_draws(options.jobs)))
+        print(json.dumps(all_draws(options.families, options.jobs)))
         return
-    record = compare()
+    record = compare(options.families)
     write_record(options.out, record)
     print(json.dumps(record["differ"]))
     sys.exit(any(record["differ"].values()))

@@ -60,10 +60,8 @@ def fit(name: str, seed: int, folder: Path | None) -> Any:
     """A fit, with a checkpoint after every chunk."""
     every_time()
     X, y = rows()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = model_of(name, seed, folder)
-        return model.fit(X, y) if name == "mcmc" else model.fit(X)
+    model = model_of(name, seed, folder)
+    return model.fit(X, y) if name == "mcmc" else model.fit(X)
 
 
 def every_time() -> None:
@@ -95,6 +93,7 @@ def spawn(work: Any, *arguments: Any) -> int:
         return child
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        warnings.simplefilter("ignore")  # of chains as short as these
         work(*arguments)
     except BaseException:
         traceback.print_exc()
