@@ -72,7 +72,7 @@ FAULTS = [
     Fault(
         PAPER,
         "bound on log Z from the sum form of Bouchard's inequality, beyond 16 dimensions",
-        "tests/priors/test_expected.py::test_printed_bound_fails_beyond",
+        "tests/lab/paper/test_printed_bound.py::test_printed_bound_fails_beyond",
     ),
     Fault(PAPER, "entropy without log C_p", _priors("entropy without the normaliser")),
     Fault(

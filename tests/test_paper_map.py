@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
-CODE = sorted(set(re.findall(r"`(wideangle(?:\.\w+)+)`", TEXT)))
+CODE = sorted(set(re.findall(r"`(wideangle(?:_lab)?(?:\.\w+)+)`", TEXT)))
 TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py::\w+)`", TEXT)))
 FILES = sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", TEXT)))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wideangle.base import present
 from wideangle.plots import numbers, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MOST_WRITTEN = 12
 """Components up to which the angles are written into the cells."""
@@ -15,7 +18,7 @@ BIN = 5.0
 """Width of a bin of angles, in degrees."""
 
 
-def angle_heatmap(model: Any, *, ax: Any = None) -> Any:
+def angle_heatmap(model: Any, *, ax: Any = None) -> Figure:
     """Angle between every pair of components: orange pairs are alike, purple ones opposed.
 
     Parameters
@@ -24,10 +27,6 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Any:
         A fitted model.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     table = numbers.angles(model)
     n = len(table)
@@ -55,7 +54,7 @@ def _number_ticks(ax: Any, n: int) -> None:
     ax.set_yticks(places, labels=places + 1)
 
 
-def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: int = 0) -> Any:
+def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: int = 0) -> Figure:
     """Angles of all pairs in posterior draws (bars) against draws of the prior (line).
 
     Where the bars leave the line the data spoke; where both agree nothing but the prior did.
@@ -68,10 +67,6 @@ def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: i
         Where to draw; by default on a new figure.
     n_sets, seed : int
         Sets of components drawn from the prior, and the seed of these draws.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     found, expected = numbers.posterior_angles(model), numbers.prior_angles(model, n_sets, seed)
     if len(found) == 0 or len(expected) == 0:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wideangle.plots import style
 from wideangle.presentation.classifier import reliability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def outcomes(proba: np.ndarray, y: Any, classes: Any) -> tuple[np.ndarray, np.ndarray, str]:
@@ -21,7 +24,7 @@ def outcomes(proba: np.ndarray, y: Any, classes: Any) -> tuple[np.ndarray, np.nd
     return classes[np.argmax(proba, axis=1)] == y, proba.max(axis=1), "a right answer"
 
 
-def calibration(model: Any, X: Any, y: Any, *, n_bins: int = 10, ax: Any = None) -> Any:
+def calibration(model: Any, X: Any, y: Any, *, n_bins: int = 10, ax: Any = None) -> Figure:
     """Predicted probability against observed frequency, with 90 % intervals; the diagonal is right.
 
     Use rows that the model has not seen. For more than two classes the probability is that of the
@@ -37,10 +40,6 @@ def calibration(model: Any, X: Any, y: Any, *, n_bins: int = 10, ax: Any = None)
         Equal bins of probability.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     happened, probability, name = outcomes(model.predict_proba(X), y, model.classes_)
     found = reliability(happened, probability, n_bins)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from wideangle.base import present
 from wideangle.convergence import RHAT_LIMIT
 from wideangle.diagnostics import rhat, summarise, values_of
 from wideangle.plots import numbers, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def usual(model: Any, n: int = 3) -> list[str]:
@@ -23,7 +26,7 @@ def in_words(model: Any, name: str) -> str:
     return present(model).words.get(name, name)
 
 
-def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Any:
+def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Figure:
     """A quantity along the draws, one line for each chain; lines that agree have mixed.
 
     Parameters
@@ -34,10 +37,6 @@ def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Any:
         Which quantity, one of the keys of ``trace_.values``; by default the log-likelihood.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     name, values = _chosen(model, name)
     ax = style.axes_for(ax, 5.6, 2.3)
@@ -70,7 +69,7 @@ def _verdict(values: np.ndarray) -> str:
     return f" (R-hat {worst:.2f}{', chains differ' if worst > RHAT_LIMIT else ''})"
 
 
-def component_count(model: Any, *, ax: Any = None) -> Any:
+def component_count(model: Any, *, ax: Any = None) -> Figure:
     """Number of components along the draws; dashed: those that the fitted model shows.
 
     Draws of a latent feature model also hold small features that explain nothing, which the prior
@@ -82,10 +81,6 @@ def component_count(model: Any, *, ax: Any = None) -> Any:
         A fitted model with at least one chain.
     ax : matplotlib axes, optional
         Where to draw the lines alone; by default on a new figure with their distribution beside.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = present(model)
     name, values = _chosen(model, shown.counted)
@@ -126,7 +121,7 @@ def rank_counts(values: np.ndarray, n_bins: int = 10, seed: int = 0) -> np.ndarr
     return np.stack([np.bincount(row, minlength=n_bins) for row in place])
 
 
-def rank_plot(model: Any, names: Sequence[str] | None = None, *, n_bins: int = 10) -> Any:
+def rank_plot(model: Any, names: Sequence[str] | None = None, *, n_bins: int = 10) -> Figure:
     """Ranks of the draws of each chain among those of all chains: flat where chains agree.
 
     The grey band holds 95 % of the bars if draws were independent.
@@ -139,10 +134,6 @@ def rank_plot(model: Any, names: Sequence[str] | None = None, *, n_bins: int = 1
         Quantities to show; by default up to three.
     n_bins : int
         Bins of ranks.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     from scipy.stats import binom
 

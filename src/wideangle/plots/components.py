@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from wideangle.base import present
 from wideangle.plots import numbers, style
 from wideangle.presentation.family import Presentation
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def component_images(
     model: Any, shape: tuple[int, int], *, n_most: int = 24, columns: int | None = None
-) -> Any:
+) -> Figure:
     """Components as images of the given shape: red adds light, blue takes it, white is no change.
 
     Parameters
@@ -27,10 +30,6 @@ def component_images(
         Most components shown, the first ones.
     columns : int, optional
         Images in a line.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = present(model)
     images = _image_stack(model, shape)[:n_most]
@@ -77,7 +76,7 @@ def _image_stack(model: Any, shape: tuple[int, int]) -> np.ndarray:
 
 def top_words(
     model: Any, names: Sequence[str] | None = None, *, n_words: int = 8, n_most: int = 12
-) -> Any:
+) -> Figure:
     """Largest entries of each component, with their names: what it is about.
 
     Parameters
@@ -88,10 +87,6 @@ def top_words(
         Names of the columns; by default those seen in the fit.
     n_words, n_most : int
         Words of a component, and most components shown.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = present(model)
     words, shares = shown.entry_names(names), shown.training_shares()
@@ -117,7 +112,7 @@ def top_words(
 
 def component_weights(
     model: Any, names: Sequence[str] | None = None, *, n_most: int = 15, ax: Any = None
-) -> Any:
+) -> Figure:
     """Weights of the components: red columns raise what the component says, blue ones lower it.
 
     Weights of a mixture of experts are those of the representative draw, in units of prepared
@@ -134,10 +129,6 @@ def component_weights(
         Most columns shown: those with the largest weight in any component.
     ax : matplotlib axes, optional
         Where to draw, for one panel; by default on a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = present(model)
     _check_some(shown)

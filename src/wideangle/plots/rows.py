@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,11 +11,14 @@ from wideangle.plots import numbers, style
 from wideangle.posterior import evenly
 from wideangle.presentation.family import Presentation
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 GRID = 200
 """Points of the map along each axis."""
 
 
-def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) -> Any:
+def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) -> Figure:
     """How much each row (across) uses each component (down), rows with alike patterns together.
 
     Parameters
@@ -28,10 +31,6 @@ def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) 
         Most rows drawn, evenly spaced among those of X.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = present(model)
     used = np.asarray(shown.activations(X))
@@ -64,7 +63,9 @@ def row_order(used: np.ndarray) -> np.ndarray:
     return np.lexsort((*np.vstack([-used.max(axis=1)[None], -patterns.T]),))
 
 
-def component_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any = None) -> Any:
+def component_map(
+    model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: Any = None
+) -> Figure:
     """Which component leads where.
 
     Two columns are drawn as they are, with the activations as background: colours of components mix
@@ -83,10 +84,6 @@ def component_map(model: Any, X: Any, y: Any = None, *, n_most: int = 1500, ax: 
         Most rows drawn, evenly spaced among those of X.
     ax : matplotlib axes, optional
         Where to draw; by default on a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shown = present(model)
     chosen = evenly(X.shape[0], n_most)

@@ -1,43 +1,27 @@
 r"""The prior's term of the variational bound, :math:`E_q\log p(A)` for vMF x Gamma factors.
 
-The hard part of the type II prior is :math:`E\log Z_p(\kappa|S|)`. With
-:math:`u = E|S|^2`, two upper bounds are offered:
-
-``"jensen"``
-    :math:`\log Z_p(\kappa\sqrt u)`. Valid because :math:`\log Z_p` is concave in the *square* of
-    its argument (:math:`A_p(t)/t = \sum_k 2/(t^2 + j_k^2)` is decreasing), with nothing to tune,
-    and tight: within a few percent everywhere, within 0.2 % at p = 123.
-``"printed"``
-    The paper's Eq. (7), a quadratic bound with two free parameters. Its first step is Bouchard's
-    inequality for sums applied to an integral, where it holds only while the area of the sphere is
-    large. For p >= 17 the result is not a bound, and optimised it tends to minus infinity from
-    p = 18 on; those dimensions are refused. Kept as a record of the paper.
+The hard part of the type II prior is :math:`E\log Z_p(\kappa|S|)`. With :math:`u = E|S|^2`, it is
+bounded from above by :math:`\log Z_p(\kappa\sqrt u)`: :math:`\log Z_p` is concave in the *square*
+of its argument (:math:`A_p(t)/t = \sum_k 2/(t^2 + j_k^2)` is decreasing). There is nothing to tune,
+and it is tight: within a few percent everywhere, within 0.2 % at p = 123.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.scipy.special import gammaln
 
-from wideangle.checks import check_choice, is_concrete
+from wideangle.checks import is_concrete
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.sphere.bessel import log_area, log_mean_exp
 from wideangle.types import Array
 
-BOUNDS = ("jensen", "printed")
-
-PRINTED_BOUND_MAX_DIM = 16
-"""Largest dimension in which the paper's Eq. (7) bounds log Z for every resultant."""
-
 
 def expected_log_prior(
-    factors: VmfGammaFactors, prior: PolarComponents | GaussianComponents, bound: str = "jensen"
+    factors: VmfGammaFactors, prior: PolarComponents | GaussianComponents
 ) -> Array:
     r"""Lower bound on :math:`E_q\log p(A)`, against uniform directions and :math:`dg`.
 
@@ -50,17 +34,16 @@ def expected_log_prior(
         The distribution q of the components.
     prior : PolarComponents or GaussianComponents
         The distribution p; mutual-angular directions of kind II or independent ones.
-    bound : {"jensen", "printed"}
-        Bound on log Z: ours, or the paper's, which is one up to 16 dimensions only.
 
     Notes
     -----
-    Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z (see
-    the module); the constants :math:`\log C_p` are kept, so that concentrations can be learned.
+    Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z, which
+    as printed is none from 17 dimensions on (``docs/paper-map.md``); the constants
+    :math:`\log C_p` are kept, so that concentrations can be learned.
     """
     if isinstance(prior, GaussianComponents):
         return _expected_gaussian(factors, prior)
-    angular = expected_log_directions(factors, prior.directions, bound)
+    angular = expected_log_directions(factors, prior.directions)
     shape, rate = prior.magnitude_shape[..., None], prior.magnitude_rate[..., None]
     radial = (
         shape * jnp.log(rate)
@@ -71,11 +54,8 @@ def expected_log_prior(
     return angular + jnp.sum(radial, axis=-1)
 
 
-def expected_log_directions(
-    factors: VmfGammaFactors, directions: Any, bound: str = "jensen"
-) -> Array:
+def expected_log_directions(factors: VmfGammaFactors, directions: Any) -> Array:
     """The angular part of :func:`expected_log_prior`, for a :class:`~wideangle.MutualAngular`."""
-    check_choice("bound", bound, BOUNDS)
     kappa, dim = directions.concentration[..., None], factors.dim
     means = factors.expected_directions
     if directions.kind == "I" and not _is_zero(directions.concentration):
@@ -92,7 +72,7 @@ def expected_log_directions(
         return jnp.sum(pull - log_mean_exp(strength, dim), axis=-1)
     before = jnp.cumsum(means, axis=-2) - means
     later = -kappa * jnp.sum(before * means, axis=-1)
-    normaliser = _LOG_NORMALISERS[bound](kappa**2 * expected_square_resultants(factors), dim)
+    normaliser = jensen_log_normaliser(kappa**2 * expected_square_resultants(factors), dim)
     start = pull[..., 0] - log_mean_exp(strength[..., 0], dim)
     return start + jnp.sum((later - normaliser)[..., 1:], axis=-1)
 
@@ -112,45 +92,6 @@ def jensen_log_normaliser(square: Array, dim: int) -> Array:
     r"""Bound on :math:`E\,G_p(\kappa|S|)` from ``square`` = :math:`\kappa^2 E|S|^2`."""
     live = square > 0
     return log_mean_exp(jnp.where(live, jnp.sqrt(jnp.where(live, square, 1.0)), 0.0), dim)
-
-
-@partial(jax.jit, static_argnums=1)
-def printed_log_normaliser(square: Array, dim: int) -> Array:
-    r"""The paper's bound on :math:`E\log Z_p(\kappa|S|)` at its best, minus the log area.
-
-    .. math:: \gamma + a\Bigl[\log(1+e^{-\xi}) + \tfrac{\xi-\gamma}{2}
-              + \lambda(\xi)(\gamma^2 + \kappa^2u - \xi^2)\Bigr], \qquad
-              \lambda(\xi) = \frac{\tanh(\xi/2)}{4\xi}
-
-    minimised over both parameters, with the paper's a (the area of the sphere one dimension up).
-    Raises for dimensions beyond ``PRINTED_BOUND_MAX_DIM``, where it is not a bound.
-    """
-    if dim > PRINTED_BOUND_MAX_DIM:
-        raise ValueError(
-            f"bound='printed' at dim={dim}: the paper's bound on log Z holds only up to dimension "
-            f"{PRINTED_BOUND_MAX_DIM} (beyond it falls below log Z, and to minus infinity from 18 "
-            "on). Use bound='jensen'."
-        )
-    area = jnp.exp(log_area(dim + 1))
-
-    def improve(_: int, shift: Array) -> Array:
-        split = jnp.sqrt(shift**2 + square)
-        return (0.5 * area - 1.0) / (2.0 * area * _jj(split))
-
-    # Coordinate minimisation, each step exact; by the envelope theorem no gradient is needed.
-    shift = lax.stop_gradient(lax.fori_loop(0, 200, improve, jnp.zeros_like(square)))
-    split = lax.stop_gradient(jnp.sqrt(shift**2 + square))
-    inner = jax.nn.softplus(-split) + 0.5 * (split - shift)
-    return shift + area * (inner + _jj(split) * (shift**2 + square - split**2)) - log_area(dim)
-
-
-_LOG_NORMALISERS = {"jensen": jensen_log_normaliser, "printed": printed_log_normaliser}
-
-
-def _jj(x: Array) -> Array:
-    """tanh(x/2) / (4x), 1/8 at 0."""
-    safe = jnp.where(x > 1e-4, x, 1.0)  # noqa: PLR2004
-    return jnp.where(x > 1e-4, jnp.tanh(0.5 * safe) / (4.0 * safe), 0.125)  # noqa: PLR2004
 
 
 def _expected_gaussian(factors: VmfGammaFactors, prior: GaussianComponents) -> Array:

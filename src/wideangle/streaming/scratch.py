@@ -19,33 +19,24 @@ class Scratch:
         self._row = width * self.dtype.itemsize
         with path.open("wb") as file:
             file.truncate(n_rows * self._row)
-        self._file = path.open("r+b", buffering=0)
+        self._file = path.open("r+b")
 
     def read(self, first: int, n_rows: int) -> np.ndarray:
         """Some rows, as a new array."""
         rows = np.empty((n_rows, self.width), self.dtype)
-        if self._row:
+        if rows.size:
             self._file.seek(first * self._row)
-            view = memoryview(rows).cast("B")
-            done = 0
-            while done < len(view):
-                done += self._file.readinto(view[done:]) or _cut_short(self.path)
+            if self._file.readinto(rows.data.cast("B")) < rows.nbytes:
+                raise OSError(f"{self.path} has become shorter than it was written")
         return rows
 
     def write(self, first: int, rows: np.ndarray) -> None:
         """Put rows in their place."""
-        if self._row:
+        if rows.size:
             self._file.seek(first * self._row)
-            view = memoryview(np.ascontiguousarray(rows, self.dtype)).cast("B")
-            done = 0
-            while done < len(view):
-                done += self._file.write(view[done:])
+            self._file.write(np.ascontiguousarray(rows, self.dtype).data.cast("B"))
 
     def close(self) -> None:
         """Close and delete the file."""
         self._file.close()
         self.path.unlink(missing_ok=True)
-
-
-def _cut_short(path: Path) -> int:
-    raise OSError(f"{path} has become shorter than it was written")
