@@ -13,7 +13,7 @@ from rich.console import Console
 import fitted
 from wideangle import LatentFeatureModel, demo
 from wideangle.datasets import block_images, mixture_data
-from wideangle.demo import priors, problems, tour
+from wideangle.demo import problems, tour
 from wideangle.runs.folder import read_run
 
 for name in ("jinja2", "matplotlib", "plotly"):
@@ -31,7 +31,7 @@ def take(folder, stages, lengths=None):
 
 
 @pytest.fixture(scope="module")
-def taken(tmp_path_factory, cases):
+def taken(tmp_path_factory):
     """A tour whose fits are the shared ones: what came out, the folder, the stages."""
     folder, stages = tmp_path_factory.mktemp("demo"), []
 
@@ -43,7 +43,6 @@ def taken(tmp_path_factory, cases):
         patch.setattr(problems, "N_IMAGES", 80)
         patch.setattr(problems, "mixture_data", partial(mixture_data, n_columns=2))
         patch.setattr(problems, "_fit", fit)
-        patch.setattr(priors, "measure", lambda _: cases)
         found = take(folder, stages)
     return found, folder, stages
 
@@ -51,20 +50,20 @@ def taken(tmp_path_factory, cases):
 def test_every_stage_is_told(taken):
     _, _, stages = taken
     assert sorted(stages[:-2]) == sorted(
-        f"{sign}{name}" for name in ("experts", "features", "priors") for sign in "+-"
+        f"{sign}{name}" for name in ("experts", "features") for sign in "+-"
     )
     assert stages[-2:] == ["+pages", "-pages"]
     assert set(dict(demo.STAGES)) == {stage[1:] for stage in stages}
 
 
-def test_both_reports_and_the_picture_are_there_and_linked(taken):
+def test_both_reports_are_there_and_linked(taken):
     _, folder, _ = taken
     text = (folder / "index.html").read_text("utf-8")
     links = re.findall(r'href="([^"#]+)"', text)
     assert links == ["experts/report.html", "features/report.html"]
     for link in links:
         assert (folder / link).read_text("utf-8").startswith("<!DOCTYPE html>")
-    assert (folder / "priors.png").read_bytes().startswith(b"\x89PNG")
+    assert text.count("data:image/png") == 5
     assert "http" not in text.replace("http-equiv", "")
     assert "script-src 'none'" in text.replace("&#39;", "'")
 
@@ -107,8 +106,7 @@ def test_tables_and_page_show_the_same_cells(taken):
 
 
 @pytest.mark.slow
-def test_the_real_tour_finds_the_shapes_and_keeps_experts_apart(tmp_path, cases, monkeypatch):
-    monkeypatch.setattr(priors, "measure", lambda _: cases)
+def test_the_real_tour_finds_the_shapes_and_keeps_experts_apart(tmp_path):
     found = take(tmp_path, [])
     assert found.features.rows[-1].cells[0] == "4 of 4"
     single, plain, repelled = found.experts.rows

@@ -14,13 +14,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 STAGES = (
     ("experts", "fitting mixtures of experts, with and without repulsion"),
     ("features", "fitting latent features"),
-    ("priors", "drawing from the prior"),
     ("pages", "writing the pages"),
 )
 
 
 def run(output: Path, seed: int) -> None:
-    """Fit, print what came out, and write pages and picture to the folder ``output``."""
+    """Fit, print what came out, and write pages to the folder ``output``."""
     import jinja2
     import matplotlib
     import plotly  # before the work: a missing extra should not cost a wait
@@ -48,8 +47,7 @@ def run(output: Path, seed: int) -> None:
     for table in tour.tables(found):
         console.print(table)
         console.print()
-    console.print(found.reading)
-    console.print(f"\nOpen in a browser: {output / 'index.html'}", soft_wrap=True)
+    console.print(f"Open in a browser: {output / 'index.html'}", soft_wrap=True)
 
 
 def prepare(output: Path) -> None:

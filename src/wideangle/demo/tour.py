@@ -1,4 +1,4 @@
-"""The tour of the demo: priors, experts, features, and the page that binds them."""
+"""The tour of the demo: experts, features, and the page that binds them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 from rich.table import Table
 
 from wideangle import plots
-from wideangle.demo import priors, problems
+from wideangle.demo import problems
 from wideangle.report import page
 from wideangle.runs.folder import write_run
 from wideangle.storage.files import write
@@ -32,7 +31,6 @@ class Tour(NamedTuple):
 
     experts: problems.Result
     features: problems.Result
-    reading: str
 
 
 def take(
@@ -56,15 +54,13 @@ def take(
         warnings.simplefilter("ignore")  # short chains warn; the pages say it in their place
         expected = beside.submit(stage, "experts", problems.experts, seed, lengths)
         features = stage("features", problems.features, seed, lengths)
-        cases = stage("priors", priors.measure, jax.random.key(seed))
-        priors.draw(cases, output / "priors.png")
         experts = expected.result()
     begin("pages")
-    found = Tour(experts, features, priors.reading(cases))
+    found = Tour(experts, features)
     for name, result in (("experts", experts), ("features", features)):
         run = write_run(result.run, output / name, force=True)
         page.write(run, output / name / "report.html")
-    write(output / "index.html", [index(found, output / "priors.png").encode()])
+    write(output / "index.html", [index(found).encode()])
     end("pages")
     return found
 
@@ -90,7 +86,7 @@ def _tables(found: Tour) -> tuple[tuple[str, tuple[str, ...], list[problems.Row]
     )
 
 
-def index(found: Tour, picture: Path) -> str:
+def index(found: Tour) -> str:
     """The first page: what the library is for, with the numbers and pictures of this run."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -99,6 +95,7 @@ def index(found: Tour, picture: Path) -> str:
     )
     run, images = found.experts.run, found.features.run
     pictures = {
+        "angles": plots.angle_distribution(run.model),
         "weights": plots.angle_heatmap(run.model),
         "gate": plots.component_map(run.model, run.sample.X),
         "shapes": plots.component_images(images.model, images.settings["image_shape"])
@@ -110,18 +107,13 @@ def index(found: Tour, picture: Path) -> str:
     }
     return environment.get_template("index.html").render(
         tables=[(TITLES[name], head, rows, name) for name, head, rows in _tables(found)],
-        priors=_address(picture.read_bytes()),
-        pictures={name: _address(_png(made)) for name, made in pictures.items() if made},
-        reading=found.reading,
+        pictures={name: _address(made) for name, made in pictures.items() if made},
         policy=page.policy(),
     )
 
 
-def _png(figure: Any) -> bytes:
+def _address(figure: Any) -> str:
+    """A figure as an address that needs no file."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=130)
-    return stream.getvalue()
-
-
-def _address(content: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(content).decode()
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -1,4 +1,6 @@
-"""What the mutual-angular priors do, in one picture.
+"""What the mutual-angular priors do, in the picture of the README.
+
+``python -m wideangle_lab.prior_picture docs/images/prior.png`` draws it.
 
 Draws six components under growing repulsion, in three dimensions, which one can see, and in
 fifty, where a fixed concentration would do nothing, and compares their angles with those of
@@ -7,6 +9,7 @@ uniform directions.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,8 +50,6 @@ class Case(NamedTuple):
     mean_angle: float
     min_angle: float
     """Smallest angle of a set, averaged over sets."""
-    variance: float
-    """Variance of the angles within a set, averaged over sets, in square degrees."""
     effective_directions: float
     example: np.ndarray
     """The set whose mean angle is closest to the average: unit rows, shape (K, p)."""
@@ -95,22 +96,8 @@ def _case(
         pairs.ravel(),
         mean_angle=float(np.degrees(means.mean())),
         min_angle=float(np.degrees(summary.min_angle.mean())),
-        variance=float(summary.variance.mean() * np.degrees(1.0) ** 2),
         effective_directions=float(summary.effective_directions.mean()),
         example=sets[np.argmin(np.abs(means - means.mean()))],
-    )
-
-
-def reading(cases: list[Case]) -> str:
-    """What the numbers say, from the numbers."""
-    find = {(case.dim, case.kind, case.cosine): case for case in cases}
-    top, low, high = DIMS[-1], find[DIMS[-1], "I", 0.0], find[DIMS[-1], "I", COSINES[-1]]
-    return (
-        f"Repulsion widens the mean angle (p={top}: {low.mean_angle:.0f} to "
-        f"{high.mean_angle:.0f} degrees). It acts on the sum of the earlier components, so a "
-        f"very strong one makes opposed pairs: effective directions go from "
-        f"{low.effective_directions:.1f} to {high.effective_directions:.1f} of {N_COMPONENTS}. "
-        "Moderate strengths are the useful ones."
     )
 
 
@@ -276,3 +263,7 @@ def _plain(axes: Any) -> None:
         axes.spines[side].set_color(PALE)
     if len(axes.get_yticks()) == 0:
         axes.spines["left"].set_visible(False)
+
+
+if __name__ == "__main__":
+    draw(measure(jax.random.key(0)), Path(sys.argv[1]))
