@@ -10,16 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
-def programs_of_this_user() -> Path:
-    """Where compiled programs are kept; they are code, so nobody else may write to the folder."""
-    place = Path(tempfile.gettempdir()) / f"wideangle-test-programs-{os.getuid()}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    about = place.lstat()
-    if about.st_uid == os.getuid() and place.is_dir() and not about.st_mode & 0o022:
-        return place
-    return Path(__file__).parents[1] / "build" / "test-programs"
-
+from programs import programs_of_this_user
 
 # On a GPU each test process would otherwise reserve most of the memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

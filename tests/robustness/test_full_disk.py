@@ -15,7 +15,6 @@ from robustness.full_disk import REASONS, failing
 from wideangle.runs.folder import read_run, write_run
 from wideangle.storage import StorageError, checkpoint
 
-
 N_FAILURES = 48
 """Moments of a fit at which the disk fails."""
 
