@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-<<<<<<< HEAD
-from wideangle.diagnostics import show_rhat
 from wideangle_lab.datasets import MANIFEST
-=======
-from wideangle.datasets import MANIFEST
->>>>>>> 91c180f (Warn once per fit, about predictions, in the words of where the user is)
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.compare import by_key, mean_of
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS
