@@ -82,11 +82,11 @@ def commit() -> str | None:
     """
     if known := os.environ.get("WIDEANGLE_COMMIT"):
         return known
-    here = Path(__file__).parents[1]
+    folder = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
-            ["git", *arguments], cwd=here, capture_output=True, text=True, check=True, timeout=10
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10
         )
         return done.stdout.strip()
 

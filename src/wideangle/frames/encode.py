@@ -104,8 +104,8 @@ def _wanted(encoding: Encoding) -> str:
 def _numbers(table: Table, source: Number, encoding: Encoding, notes: list[str]) -> np.ndarray:
     column = table.frame[source.name]
     values = as_numbers(column)
-    gone = np.isnan(values)
-    wrong = gone & ~is_missing(column)
+    missing = np.isnan(values)
+    wrong = missing & ~is_missing(column)
     if source.date != (content_of(column) == "date"):
         wrong = ~is_missing(column)
     if wrong.any():
@@ -117,14 +117,14 @@ def _numbers(table: Table, source: Number, encoding: Encoding, notes: list[str])
         )
     if source.fill is None:
         return values[:, None] / source.scale
-    if gone.any() and not source.flagged:
+    if missing.any() and not source.flagged:
         notes.append(
-            f"{source.name!r} is missing in {count(int(gone.sum()), 'row')} and never was in "
+            f"{source.name!r} is missing in {count(int(missing.sum()), 'row')} and never was in "
             f"training: replaced by the median, {source.fill:g}"
         )
-    parts = [np.where(gone, source.fill, values) / source.scale]
+    parts = [np.where(missing, source.fill, values) / source.scale]
     if source.flagged:
-        parts.append(gone.astype(np.float64))
+        parts.append(missing.astype(np.float64))
     return np.stack(parts, axis=1)
 
 
@@ -146,17 +146,17 @@ def _words(
         notes.append(f"{source.name!r} has new words in {n_new}, taken as {taken_as}: {some(new)}")
     result = np.zeros((len(words), len(source.values)))
     where = np.array([place.get(word, place.get(OTHER, -1)) for word in words], dtype=np.int64)
-    gone = np.array([word is None for word in words], dtype=bool)
-    where[gone] = place.get(MISSING, -1)
+    missing = np.array([word is None for word in words], dtype=bool)
+    where[missing] = place.get(MISSING, -1)
     rows = np.flatnonzero(where >= 0)
     result[rows, where[rows]] = 1.0
-    if gone.any() and MISSING not in place:
+    if missing.any() and MISSING not in place:
         if encoding.target is None:  # the feature model takes missing entries as they are
-            result[gone] = np.nan
+            result[missing] = np.nan
         else:
             notes.append(
-                f"{source.name!r} is missing in {count(int(gone.sum()), 'row')} and never was in "
-                "training: taken as none of the known words"
+                f"{source.name!r} is missing in {count(int(missing.sum()), 'row')} and never was "
+                "in training: taken as none of the known words"
             )
     return result
 

@@ -49,7 +49,7 @@ class Plan:
 
 
 @dataclass
-class _Story:
+class _Facts:
     """What happened to the columns, gathered for a few sentences."""
 
     words: list[tuple[str, int]] = field(default_factory=list)
@@ -115,20 +115,20 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
         table.column(name)  # raises for a name that is not there
     if table.frame is None:
         return _learn_matrix(table, target, plan)
-    story = _Story()
+    facts = _Facts()
     targets = {name for name in (table.label_name, target and target.name) if name}
     sources = []
     for name in table.frame.columns:
         if name in plan.ignore:
-            story.ignored[name] = "as asked"
+            facts.ignored[name] = "as asked"
         elif name not in targets:
-            source = _learn_column(table, name, plan, story)
+            source = _learn_column(table, name, plan, facts)
             if source is not None:
                 sources.append(source)
     if not sources:
         raise TableError(f"{table.source} has no column left to learn from.")
     if table.label_name and target is None:
-        story.ignored[table.label_name] = "the labels are not needed"
+        facts.ignored[table.label_name] = "the labels are not needed"
     n_columns = sum(len(source.columns) for source in sources)
     sparse = plan.sparse
     if sparse is None:
@@ -137,12 +137,12 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
     encoding = Encoding(
         tuple(sources),
         target=target,
-        ignored=story.ignored,
+        ignored=facts.ignored,
         sparse=bool(sparse),
         reading=table.reading,
     )
-    _refuse_twins(encoding, table)
-    notes = story.notes(plan, table.n_rows)
+    _refuse_duplicates(encoding, table)
+    notes = facts.notes(plan, table.n_rows)
     if plan.scale:
         notes.append("numbers were divided by their standard deviation")
     return encoding, notes
@@ -164,29 +164,29 @@ def _learn_matrix(table: Table, target: Target | None, plan: Plan) -> tuple[Enco
     )
 
 
-def _learn_column(table: Table, name: str, plan: Plan, story: _Story) -> Number | Category | None:
+def _learn_column(table: Table, name: str, plan: Plan, facts: _Facts) -> Number | Category | None:
     column = table.frame[name]
     missing = is_missing(column)
     content = content_of(column)
     if missing.all() and not table.uniform:
-        story.ignored[name] = "no value at all"
+        facts.ignored[name] = "no value at all"
         return None
     if content == "object":
-        story.ignored[name] = "neither numbers nor words"
+        facts.ignored[name] = "neither numbers nor words"
         return None
     if name in plan.categories or content == "word":
-        return _learn_words(table, name, plan, story)
+        return _learn_words(table, name, plan, facts)
     values = as_numbers(column)
     seen = values[~np.isnan(values)]
     if seen.size and seen.min() == seen.max() and not missing.any() and not table.uniform:
-        story.ignored[name] = "the same value in every row"
+        facts.ignored[name] = "the same value in every row"
         return None
     if missing.any():
-        story.missing.append((name, int(missing.sum())))
+        facts.missing.append((name, int(missing.sum())))
     if content != "date" and _numbers_rows(seen, len(values)) and not table.uniform:
-        story.numbered.append(name)
+        facts.numbered.append(name)
     if content == "date":
-        story.dates.append(name)
+        facts.dates.append(name)
     fill = (float(np.median(seen)) if seen.size else 0.0) if plan.fill else None
     deviation = float(np.std(seen)) if plan.scale and seen.size else 1.0
     return Number(
@@ -206,7 +206,7 @@ def _numbers_rows(seen: np.ndarray, n_rows: int) -> bool:
     return whole and len(np.unique(seen)) == n_rows
 
 
-def _learn_words(table: Table, name: str, plan: Plan, story: _Story) -> Category | None:
+def _learn_words(table: Table, name: str, plan: Plan, facts: _Facts) -> Category | None:
     words = as_words(table.frame[name])
     present = np.array([word for word in words if word is not None], dtype=object)
     values, counts = np.unique(present.astype(str), return_counts=True)
@@ -214,24 +214,24 @@ def _learn_words(table: Table, name: str, plan: Plan, story: _Story) -> Category
         _refuse_mistakes(table, name, words)
     chosen = [str(value) for value in values]
     if len(chosen) == 1 and len(present) == len(words):
-        story.ignored[name] = "the same value in every row"
+        facts.ignored[name] = "the same value in every row"
         return None
     rare: list[str] = []
     if len(chosen) > plan.max_categories:
         if len(chosen) > _FREE_TEXT * len(present) and name not in plan.categories:
-            story.ignored[name] = "nearly every row has a word of its own, as in free text or names"
+            facts.ignored[name] = "nearly every row has a word of its own, as in free text or names"
             return None
         frequent = set(values[np.argsort(-counts, kind="stable")[: plan.max_categories]])
         chosen, rare = (
             [v for v in chosen if v in frequent],
             [v for v in chosen if v not in frequent],
         )
-        story.rare.append((name, len(rare)))
+        facts.rare.append((name, len(rare)))
     n_missing = len(words) - len(present)
     if n_missing:
-        story.missing.append((name, n_missing))
+        facts.missing.append((name, n_missing))
     extra = [OTHER] * bool(rare) + [MISSING] * bool(n_missing and plan.fill)
-    story.words.append((name, len(chosen) + len(extra)))
+    facts.words.append((name, len(chosen) + len(extra)))
     return Category(name, (*chosen, *extra), tuple(rare))
 
 
@@ -249,13 +249,13 @@ def _refuse_mistakes(table: Table, name: str, words: np.ndarray) -> None:
         )
 
 
-def _refuse_twins(encoding: Encoding, table: Table) -> None:
+def _refuse_duplicates(encoding: Encoding, table: Table) -> None:
     names: Collection[str] = encoding.columns
     if len(set(names)) < len(names):
         seen: set[str] = set()
-        twin = next(name for name in names if name in seen or seen.add(name))
+        duplicate = next(name for name in names if name in seen or seen.add(name))
         raise TableError(
-            f"{table.source}: two columns would both be called {twin!r}; rename one of them."
+            f"{table.source}: two columns would both be called {duplicate!r}; rename one of them."
         )
 
 

@@ -138,12 +138,12 @@ def component_weights(
     if ax is not None and len(tables) > 1:
         raise ValueError("ax: several panels need a figure of their own.")
     axes = [ax] if ax is not None else _panels(len(tables), len(shown.vectors()), len(chosen))
-    for here, (title, table) in zip(axes, tables.items(), strict=True):
-        image = _weight_cells(here, table[:, chosen].T, float(size.max()) or 1.0)
-        style.tidy(here, style.shorten(title[0].upper() + title[1:], 40), shown.noun)
-        style.frameless(here)
-        labels = [style.shorten(words[i]) if here is axes[0] else "" for i in chosen]
-        here.set_yticks(np.arange(len(chosen)), labels=labels)
+    for panel, (title, table) in zip(axes, tables.items(), strict=True):
+        image = _weight_cells(panel, table[:, chosen].T, float(size.max()) or 1.0)
+        style.tidy(panel, style.shorten(title[0].upper() + title[1:], 40), shown.noun)
+        style.frameless(panel)
+        labels = [style.shorten(words[i]) if panel is axes[0] else "" for i in chosen]
+        panel.set_yticks(np.arange(len(chosen)), labels=labels)
     style.colour_bar(image, axes[-1], "weight")
     return axes[0].figure
 

@@ -181,7 +181,7 @@ class MutualAngular(SortedFields):
         return jnp.where(is_first, start, -kappa * towards)
 
     def next_component(self, directions: Any) -> VonMisesFisher:
-        """Law of the next component given ``directions`` (..., K', p); zero rows are padding."""
+        """Distribution of the next component given those there are (..., K', p); zeros pad."""
         directions = as_floating(directions)
         check_shape("directions", directions.shape, ("K", self.dim))
         check_unit("directions", directions, allow_zero=True)

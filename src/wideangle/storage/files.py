@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -56,5 +56,7 @@ def exchange(one: PathLike, other: PathLike) -> bool:
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another system than Linux
         call = ctypes.CDLL(None, use_errno=True).renameat2
-        return call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
+        return (
+            call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+        )
     return False

@@ -66,11 +66,11 @@ def unpack(arrays: Mapping[str, np.ndarray], template: Any, *, free_axis: int | 
     """
     wanted = dict(_leaves(template))
     found = {name.partition(KEY_MARK)[0]: name for name in arrays}
-    missing, strange = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
-    if missing or strange or len(found) != len(arrays):
+    missing, unexpected = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    if missing or unexpected or len(found) != len(arrays):
         raise StorageError(
             f"the arrays are those of something else (missing {missing[:3]}, unexpected "
-            f"{strange[:3]}): load them with the model and settings they were saved with."
+            f"{unexpected[:3]}): load them with the model and settings they were saved with."
         )
     leaves = (
         _restored(found[name], arrays[found[name]], leaf, free_axis)

@@ -81,10 +81,10 @@ class StreamedMinibatches:
             turn, batch = divmod(first + place, self.per_pass)
             filled = 0
             for raw_rows, raw_targets in self._pieces(turn, *self._cuts[batch : batch + 2]):
-                here = slice(filled, filled + len(raw_rows))
-                rows[place, here], targets[place, here], own = self.encode(raw_rows, raw_targets)
-                weights[place, here] = own * self.per_pass
-                filled = here.stop
+                part = slice(filled, filled + len(raw_rows))
+                rows[place, part], targets[place, part], weight = self.encode(raw_rows, raw_targets)
+                weights[place, part] = weight * self.per_pass
+                filled = part.stop
         return rows, targets, weights
 
     def _pieces(self, turn: int, start: int, stop: int):
@@ -127,11 +127,11 @@ class StreamedMinibatches:
             targets: Any = None
             done = 0
             for block, size in zip(blocks, sizes, strict=True):
-                own, labels = self.source.read(int(block))
+                block_rows, labels = self.source.read(int(block))
                 assert labels is not None
                 if targets is None:
                     targets = np.empty(len(to), labels.dtype)
-                rows[to[done : done + size]] = own
+                rows[to[done : done + size]] = block_rows
                 targets[to[done : done + size]] = labels
                 done += size
             self._window = (turn, window), rows, targets

@@ -165,7 +165,7 @@ def cases(problem: Problem, settings: Settings, inference: Sampling | None) -> l
         f"{problem.most_components} components, error of fresh rows against rows without noise at "
         f"most {problem.mean_error:g}"
         + ("" if problem.draw_error is None else f" and of single draws {problem.draw_error:g}")
-        + f"; {len(ours)} seeds: {told(ours)}. Peers are told K (the mixture has twice as many "
+        + f"; {len(ours)} seeds: {words_of(ours)}. Peers are told K (the mixture has twice as many "
         "clusters, at least 16) and their components may have any length and sign; NMF gets "
         "negative entries as 0. The first fit of a process compiles."
     )
@@ -202,7 +202,7 @@ def cases(problem: Problem, settings: Settings, inference: Sampling | None) -> l
     ]
 
 
-def told(fits: list[Found]) -> str:
+def words_of(fits: list[Found]) -> str:
     """The worst of every number."""
     return (
         f"found {min(one.n_found for one in fits)} or more, components "

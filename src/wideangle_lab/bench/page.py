@@ -36,7 +36,11 @@ NAMES = {
 def render(record: Mapping[str, Any]) -> str:
     """The whole page."""
     areas = {name: [from_json(case) for case in area["cases"]] for name, area in _areas(record)}
-    parts = ["# Performance\n", f"Written from the record by `make bench`. {where(record)}\n", HOW]
+    parts = [
+        "# Performance\n",
+        f"Written from the record by `make bench`. {where(record)}\n",
+        RULES,
+    ]
     parts += ["\n## Targets\n", *targets(areas)]
     for name, area in _areas(record):
         parts += [f"\n## {name}\n", f"{when(area['stamp'], record)}\n"]
@@ -47,7 +51,7 @@ def render(record: Mapping[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-HOW = """
+RULES = """
 Each comparison alternates the competitors within one run and forms the ratio repeat by repeat; the
 table has the median and, in brackets, the range of the middle half of the repeats. "Times better"
 below 1 means that the rival is better: a floor (products, bytes) always is. Quality stands beside

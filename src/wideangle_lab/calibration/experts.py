@@ -183,8 +183,8 @@ def calibrate(
     stage = partial(_stage, case, method, targets)
     first = stage(keys[2], start, n_warmup=effort.n_warmup // 2, n_draws=1)
     last = first.draws.values["weights"]
-    here = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), last)
-    start = jax.jit(jax.vmap(partial(point_of, case.priors)))(here)
+    reached = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), last)
+    start = jax.jit(jax.vmap(partial(point_of, case.priors)))(reached)
     second = stage(keys[3], start, n_warmup=effort.n_warmup // 2, n_draws=N_DRAWS, thin=effort.thin)
 
     def of_truth(x: Point, observed: Array) -> dict[str, Scalar]:

@@ -30,7 +30,7 @@ N_DRAWS, N_WARMUP = 7, 100
 MAX_BATCH = 50
 STEPS = 0.3
 """Angle of a Hamiltonian step; nothing is tuned here."""
-LAWS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
+HYPERPRIORS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
 LEARNED = frozenset({"mass", "noise", "rate", "concentration"})
 FIXED_BY_ROWS = ("energy",)
 """A number that the rows alone decide has no rank."""
@@ -78,7 +78,7 @@ CASES = [
     Case("mutual-angular, together", "ibp", Design(hamiltonian=True)),
     Case("gaussian", "pitman-yor", Design("gaussian", False), pitman_yor, 128),
     Case("vmf", "pitman-yor", Design("polar", False), pitman_yor, 128),
-    Case("mutual-angular, learned", "ibp", Design(learned=LEARNED, **LAWS), unknown, 64, 70),
+    Case("mutual-angular, learned", "ibp", Design(learned=LEARNED, **HYPERPRIORS), unknown, 64, 70),
 ]
 """``together``: Hamiltonian moves, as on a GPU. Directions that repel each other have an order, and
 the power-law process has none: that pair does not exist."""

@@ -89,9 +89,9 @@ def autocorrelation(draws: np.ndarray) -> float:
     Deviations are from the mean of each chain, which makes products of neighbours too small by
     1/L of the variance: that is added again.
     """
-    away = draws - draws.mean(axis=1, keepdims=True)
-    products = np.mean(away[:, 1:] * away[:, :-1])
-    return float(products / np.mean(away**2) + 1.0 / draws.shape[1])
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    products = np.mean(centred[:, 1:] * centred[:, :-1])
+    return float(products / np.mean(centred**2) + 1.0 / draws.shape[1])
 
 
 def judge_changes(

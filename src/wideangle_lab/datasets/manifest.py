@@ -106,7 +106,7 @@ ENTRIES = (
     ),
     Entry(
         "yale", "Yale", (719, 1_024), 0, "722 images, 1032 pixels", "near faithful",
-        "Extended Yale B, 38 subjects under the 19 lights within 25 degrees of the axis: 722, less "
+        "Extended Yale B, 38 subjects under the 19 lights within 25 degrees of the axis: 722 minus "
         "three images that the database marks as bad. 32 x 32 pixels; the paper's 1032 could not "
         "be explained.",
         "github.com/Uranium2/recognition at 55008b5f, CroppedYale",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 CHUNK = 1 << 16
-NOT_FOUND_HERE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
+UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
 Report = Callable[[int, int | None], None]
@@ -246,7 +246,7 @@ def _judge_fault(error: OSError, address: str, part: Path) -> None:
     cause = getattr(error, "reason", error)
     host = urlsplit(address).hostname
     code = cause.errno if isinstance(cause, OSError) else None
-    if isinstance(cause, socket.gaierror) or code in NOT_FOUND_HERE:
+    if isinstance(cause, socket.gaierror) or code in UNREACHABLE:
         raise DownloadError(
             f"{host} cannot be reached ({cause}): this machine seems to be offline."
         ) from error

@@ -88,10 +88,10 @@ class Claim(NamedTuple):
     def why(self) -> str:
         """The counts behind the word."""
         sides, missing = self._sides(), self._missing()
-        told = ", ".join(
+        counts = ", ".join(
             f"{sides.count(side)} {side}" for side in ("for", "against", "open") if side in sides
         )
-        text = f"comparisons: {told}" if sides else "nothing was run"
+        text = f"comparisons: {counts}" if sides else "nothing was run"
         weighed = [c for c in self.comparisons if c.effect and not c.exact and not c.control]
         single = [c for c in weighed if c.effect and np.isnan(c.effect.low)]
         if single:

@@ -262,9 +262,9 @@ def _size(found: Sequence[Record]) -> str:
 
 
 def _methods(cells: dict[Key, list[Record]], data: str) -> list[str]:
-    there = {method for name, method, _ in cells if name == data}
+    present = {method for name, method, _ in cells if name == data}
     known = [*BASELINES, *ROWS]
-    return [method for method in known if method in there] + sorted(there - set(known))
+    return [method for method in known if method in present] + sorted(present - set(known))
 
 
 def _in_order(item: tuple[Key, Any]) -> tuple[int, str, int]:

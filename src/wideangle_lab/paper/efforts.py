@@ -34,7 +34,7 @@ N_SPLITS = {"quick": 1, "usual": 1, "full": 5}
 _ROWS = {"max_rows"}
 _CHAINS = {"n_warmup", "n_draws", "n_chains"}
 _CHOICE = {"tune", "mixture_folds"}
-_FELT = {
+_FIELDS = {
     "baseline": _ROWS | {"n_folds"},
     "map": _ROWS | _CHOICE | {"n_passes"},
     "vi": _ROWS | _CHOICE | {"n_passes"},
@@ -73,6 +73,6 @@ def kind_of(cell: Cell) -> str:
 
 def identity(cell: Cell) -> dict[str, Any]:
     """What decides the number of a cell: an effort that the method does not feel is left out."""
-    felt = _FELT[kind_of(cell)]
+    fields = _FIELDS[kind_of(cell)]
     plain = cell.as_json()
-    return plain | {"effort": {k: v for k, v in plain["effort"].items() if k in felt}}
+    return plain | {"effort": {k: v for k, v in plain["effort"].items() if k in fields}}

@@ -75,12 +75,12 @@ def feature_claims(records: Sequence[Record]) -> list[Claim]:
 def feature_ablations(records: Sequence[Record]) -> list[Claim]:
     """Each repulsed row against kappa = 0, and kappa = 0 against the Gaussian prior."""
     found = {name: rows_of(records, name) for name in (*UNLABELLED, *LABELLED)}
-    there = [name for name in found if UNREPULSED in found[name]]
+    compared = [name for name in found if UNREPULSED in found[name]]
     claims = [
         Claim(
             f"The angles alone: {method} against kappa = 0, held-out likelihood",
             "ablation",
-            tuple(_rows(found, name, method, UNREPULSED) for name in there),
+            tuple(_rows(found, name, method, UNREPULSED) for name in compared),
         )
         for method in REPULSED
     ]
@@ -94,7 +94,7 @@ def feature_ablations(records: Sequence[Record]) -> list[Claim]:
                     gain_of_fits(_pairs(found, name, method, UNREPULSED), metric("nmi")),
                     unit=" points",
                 )
-                for name in there
+                for name in compared
                 if name in LABELLED
             ),
         )
@@ -104,7 +104,7 @@ def feature_ablations(records: Sequence[Record]) -> list[Claim]:
         Claim(
             "Gamma lengths alone: kappa = 0 against IBP-LFM, held-out likelihood",
             "ablation",
-            tuple(_rows(found, name, UNREPULSED, "IBP-LFM") for name in there),
+            tuple(_rows(found, name, UNREPULSED, "IBP-LFM") for name in compared),
         )
     )
     return claims

@@ -141,7 +141,7 @@ def detail_grids(records: Iterable[Record], data: str) -> list[Grid]:
     if classes:
         columns["clustering accuracy, %"] = (metric("clustering_accuracy"), ".1f")
         columns["NMI, %"] = (metric("nmi"), ".1f")
-    how: dict[str, tuple[Number, str]] = {
+    of_chains: dict[str, tuple[Number, str]] = {
         "components": (diagnostic("n_components"), ".1f"),
         "features per draw": (diagnostic("n_raw"), ".1f"),
         "mean angle": (diagnostic("mean_angle"), ".3f"),
@@ -151,7 +151,7 @@ def detail_grids(records: Iterable[Record], data: str) -> list[Grid]:
     }
     return [
         _detail(found, f"{data}: held-out rows", columns),
-        _detail(found, f"{data}: features and chains", how),
+        _detail(found, f"{data}: features and chains", of_chains),
     ]
 
 
@@ -168,7 +168,7 @@ def _detail(
         (
             method,
             str(len(part)),
-            *(average(part, *how).partition(" (")[0] for how in columns.values()),
+            *(average(part, *column).partition(" (")[0] for column in columns.values()),
             _rhat(part),
         )
         for method, part in found.items()

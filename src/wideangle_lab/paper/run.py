@@ -37,7 +37,7 @@ class Report:
     """What became of the cells."""
 
     finished: list[Record] = field(default_factory=list)
-    there_before: list[Record] = field(default_factory=list)
+    already_done: list[Record] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     left: list[Cell] = field(default_factory=list)
     """Not begun, or not finished, when the time was over."""
@@ -95,18 +95,18 @@ def run(
         if record is None:
             todo.append(cell)
         else:
-            report.there_before.append(record)
-    say(f"{len(report.there_before)} cells are there, {len(todo)} to run, records in {folder}")
+            report.already_done.append(record)
+    say(f"{len(report.already_done)} cells are there, {len(todo)} to run, records in {folder}")
     job = _Job(folder, report, clock, say)
     remote = [cell for cell in todo if dask or (jobs > 1 and not _wants_accelerator(cell))]
-    away = {cell.path for cell in remote}
-    here = [cell for cell in todo if cell.path not in away]
+    remote_paths = {cell.path for cell in remote}
+    local = [cell for cell in todo if cell.path not in remote_paths]
     where = cluster(dask) if dask else processes(min(jobs, len(remote) or 1))
-    beside = threading.Thread(target=job.beside, args=(where, remote)) if remote else None
+    beside = threading.Thread(target=job.run_beside, args=(where, remote)) if remote else None
     if beside:
         beside.start()
-    for place, cell in enumerate(here):
-        job.here(cell, f"{place + 1} of {len(here)}")
+    for place, cell in enumerate(local):
+        job.run_here(cell, f"{place + 1} of {len(local)}")
     if beside:
         beside.join()
     say(
@@ -146,7 +146,7 @@ class _Job:
     def __init__(self, folder: Path, report: Report, clock: Clock, say: Say) -> None:
         self.folder, self.report, self.clock, self.say = folder, report, clock, say
 
-    def here(self, cell: Cell, place: str) -> None:
+    def run_here(self, cell: Cell, place: str) -> None:
         """One cell in this process, if there is time."""
         if not self.clock.allows(cell):
             self.report.left.append(cell)
@@ -157,7 +157,7 @@ class _Job:
         self.clock.note(cell, time.monotonic() - start)
         self.say(f"    {place}; {self.clock.left():.0f} s left")
 
-    def beside(self, where: AbstractContextManager[Executor], cells: list[Cell]) -> None:
+    def run_beside(self, where: AbstractContextManager[Executor], cells: list[Cell]) -> None:
         """All cells on an executor."""
         with where as executor:
             self.report.left += spread(executor, cells, self._submit, self.settle, self.clock.left)

@@ -52,12 +52,12 @@ def statistics_grid() -> Grid:
         theirs = f"{n_rows} x {dim}" + (f", {n_classes} classes" if n_classes else "")
         ours = f"{entry.shape[0]} x {entry.shape[1]}"
         ours += f", {entry.n_classes} classes" if entry.n_classes else ""
-        rows.append((entry.title, theirs, ours, entry.status, "yes" if _here(name) else "no"))
+        rows.append((entry.title, theirs, ours, entry.status, "yes" if _at_hand(name) else "no"))
     columns = ("data", "paper", "here", "status", "at hand")
     return Grid("Statistics of the data sets", columns, rows)
 
 
-def _here(name: str) -> bool:
+def _at_hand(name: str) -> bool:
     if not MANIFEST[name].file:
         return True
     try:
@@ -116,8 +116,8 @@ def table_records(
             if k in sizes or (k == largest(cells, name, method) and k < min(sizes))
         }
         found = [record for key in sorted(kept) for record in cells[key]]
-    there = data_sets(found)
-    return found, [name for name in wanted if not among or name in there]
+    present = data_sets(found)
+    return found, [name for name in wanted if not among or name in present]
 
 
 def write_table(number: int, folder: Path, among: Collection[str] = ()) -> list[Grid]:

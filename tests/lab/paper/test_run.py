@@ -52,7 +52,7 @@ def test_cells_run_once_and_a_failure_stops_nothing(tmp_path, calls):
     assert "FloatingPointError: seed 2" in "".join(said)
     again = run(cells(5), tmp_path, say=quiet)
     assert calls == [0, 1, 3, 4]
-    assert len(again.there_before) == 3
+    assert len(again.already_done) == 3
     assert len(list(read_all(tmp_path, "classifiers"))) == 4
 
 

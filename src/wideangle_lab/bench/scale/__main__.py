@@ -46,10 +46,10 @@ def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"machine": jobs.run("machine", seed=seed), "paces": []}
     for experts, starts, columns in GRID:
         pace = jobs.run("pace", experts=experts, starts=starts, columns=columns, seed=seed)
-        found["paces"].append(_told(pace))
+        found["paces"].append(_rounded(pace))
     costs = model.learn(found["paces"])
     found["costs"] = costs._asdict()
-    found["draw"] = _told(jobs.run("draw", folder=folder, rows=rows, seed=seed, what="classes"))
+    found["draw"] = _rounded(jobs.run("draw", folder=folder, rows=rows, seed=seed, what="classes"))
     found["fits"] = []
     for experts, starts, passes in ((8, 2, 1), (16, 4, 1)):
         fit = jobs.run(
@@ -57,7 +57,7 @@ def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
             n_passes=passes,
         )  # fmt: skip
         fit["predicted_cpu_seconds"] = costs.vi(rows, fit["columns"], experts, starts, passes)
-        found["fits"].append(_told(fit))
+        found["fits"].append(_rounded(fit))
     return found
 
 
@@ -67,7 +67,7 @@ def measure_features(folder: str, rows: int, seed: int) -> dict[str, Any]:
     for n, draws in ((rows // 30, 8), (rows, 3)):
         jobs.run("draw", folder=folder, rows=n, seed=seed, what="features")
         options = {"folder": folder, "rows": n, "seed": seed, "n_warmup": 1, "n_draws": draws}
-        found["fits"].append(_told(jobs.run("features", **options)))
+        found["fits"].append(_rounded(jobs.run("features", **options)))
     small, large = found["fits"]
     found["costs"] = {"row": small["sweep_cpu_seconds"] / small["rows"]}
     large["predicted_cpu_seconds"] = found["costs"]["row"] * rows
@@ -81,7 +81,7 @@ def measure_shares(_: str, rows: int, seed: int) -> dict[str, Any]:
     return {**size, "cores": len(cores), "plans": shares(**size, cores=cores)}
 
 
-def _told(one: dict[str, Any]) -> dict[str, Any]:
+def _rounded(one: dict[str, Any]) -> dict[str, Any]:
     return {
         name: float(f"{value:.6g}") if isinstance(value, float) else value
         for name, value in one.items()
