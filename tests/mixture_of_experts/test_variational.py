@@ -46,7 +46,7 @@ def fit(key, data, prior=None, expert=None, **options):
 
 def proba(fits, rows):
     draws = draws_of(jax.random.key(0), fits).draws
-    return predict(fits[0].expert, draws, rows)[0]
+    return predict(fits[0].expert, draws, rows)
 
 
 def finite(fits, rows):

@@ -25,6 +25,8 @@ HEAVIEST = 1e12
 """Most weight of all rows together: posteriors of more are points, and squares overflow."""
 CHUNK = 4096
 """Rows looked at at once, where draws are many."""
+CACHED = 2**16
+"""Entries that are scaled at a time: a cache holds them."""
 DENSE_LIMIT = 2**31
 """Bytes up to which sparse rows are made dense where a method has no other way."""
 SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
@@ -94,11 +96,15 @@ class Scaling(NamedTuple):
                 ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
                 rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
             return sp.csr_array(rows)
+        X = np.asarray(X)
+        n_rows, p = X.shape
+        rows = np.ones((n_rows, p + self.intercept), np.float32)
+        size = max(CACHED // max(p, 1), 1)
         with np.errstate(over="ignore"):  # what overflows is cut off just below
-            rows = (np.asarray(X, np.float64) - self.shift) / self.scale
-        rows = np.clip(rows, -LARGEST, LARGEST).astype(np.float32)
-        if self.intercept:
-            rows = np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
+            for first in range(0, n_rows, size):
+                part = X[first : first + size] - self.shift  # in double precision
+                part /= self.scale
+                rows[first : first + size, :p] = np.clip(part, -LARGEST, LARGEST, out=part)
         return rows
 
 

@@ -227,8 +227,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         """Class probabilities of the rows of a source, a block at a time, in its order."""
         check_is_fitted(self)
         for rows in stream.blocks(source, self.n_features_in_, self.scaling_):
-            mean, _ = predictive.predict(self._expert, self.posterior_, rows)
-            yield self._only_seen(mean)
+            yield self._only_seen(predictive.predict(self._expert, self.posterior_, rows))
 
     def _keep(self, fitted: Fitted, rows: Any) -> None:
         """Store the posterior and what is derived from it; warn in plain words."""
@@ -275,8 +274,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, averaged over the posterior."""
         rows = self._rows(X)
-        mean, _ = predictive.predict(self._expert, self.posterior_, rows)
-        return self._only_seen(mean)
+        return self._only_seen(predictive.predict(self._expert, self.posterior_, rows))
 
     def _only_seen(self, proba: np.ndarray) -> np.ndarray:
         return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
@@ -289,7 +287,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Entropy of the predictions, split into noise and disagreement between draws."""
         rows = self._rows(X)
-        mean, expected = predictive.predict(self._expert, self.posterior_, rows)
+        mean, expected = predictive.predict_with_entropy(self._expert, self.posterior_, rows)
         total = predictive.entropy(mean)
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)

@@ -130,7 +130,7 @@ def with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Varia
     with the mean weights in place of their distribution.
     """
     mean = jax.tree.map(lambda leaf: leaf[None, None], fit.mean)
-    chance, _ = predict(fit.expert, Draws({"weights": mean}), sample.rows)
+    chance = predict(fit.expert, Draws({"weights": mean}), sample.rows)
     n = len(sample.targets)
     seen = chance[np.arange(n), sample.targets]
     values = np.log(np.maximum(seen, 1e-30)) * sample.weights

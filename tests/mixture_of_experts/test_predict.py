@@ -1,0 +1,116 @@
+"""Predictions of draws, beside the mixture written out in double precision."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from wideangle.mixture_of_experts import predict as predictive
+from wideangle.mixture_of_experts.likelihood import Pair, experts_for
+from wideangle.posterior import Draws
+
+CHAINS, DRAWS, K, P = 3, 50, 4, 7
+
+
+def draws(n_classes, n_draws=DRAWS, scale=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    n_outputs = experts_for(n_classes).n_outputs
+    gate = scale * rng.normal(size=(CHAINS, n_draws, K, P))
+    experts = scale * rng.normal(size=(CHAINS, n_draws, K, n_outputs, P))
+    return Draws({"weights": Pair(gate.astype(np.float32), experts.astype(np.float32))})
+
+
+def rows(n=100, seed=1):
+    return np.random.default_rng(seed).normal(size=(n, P)).astype(np.float32)
+
+
+def written_out(found, x):
+    """Probabilities (chain, draw, row, class) in double precision."""
+    weights = found.values["weights"]
+    gate = np.exp(np.einsum("...kp,np->...nk", weights.gate, x, dtype=float))
+    gate /= gate.sum(-1, keepdims=True)
+    scores = np.einsum("...kop,np->...nko", weights.experts, x, dtype=float)
+    if scores.shape[-1] == 1:
+        scores = np.concatenate([np.zeros_like(scores), scores], -1)
+    said = np.exp(scores)
+    said /= said.sum(-1, keepdims=True)
+    return np.einsum("...nk,...nkc->...nc", gate, said)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_predictions_are_the_mean_over_all_draws_if_they_are_few(n_classes):
+    found, x = draws(n_classes), rows()
+    expected = written_out(found, x)
+    expert = experts_for(n_classes)
+    mean, entropy = predictive.predict_with_entropy(expert, found, x)
+    np.testing.assert_allclose(mean, expected.mean((0, 1)), rtol=2e-5)
+    np.testing.assert_allclose(entropy, -(expected * np.log(expected)).sum(-1).mean((0, 1)), 1e-4)
+    np.testing.assert_array_equal(predictive.predict(expert, found, x), mean)
+    np.testing.assert_allclose(mean.sum(1), 1.0, rtol=1e-14)
+
+
+def test_chains_count_by_their_weights_and_those_of_weight_0_not_at_all():
+    found, x = draws(3), rows()
+    shares = np.array([0.25, 0.0, 0.75])
+    expected = np.einsum("c,cnk->nk", shares, written_out(found, x).mean(1))
+    mean = predictive.predict(experts_for(3), found, x, shares)
+    np.testing.assert_allclose(mean, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rare_classes_keep_their_probability(n_classes):
+    found, x = draws(n_classes, n_draws=1), 40.0 * np.eye(P, dtype=np.float32)
+    for sign in (-1.0, 1.0):  # all experts sure of one class
+        weights = found.values["weights"]
+        sure = np.zeros_like(weights.experts)
+        sure[..., -1, :] = sign
+        one = Draws({"weights": weights._replace(experts=sure)})
+        expected = written_out(one, x).mean((0, 1))
+        assert expected.min() < 1e-16
+        mean = predictive.predict(experts_for(n_classes), one, x)
+        np.testing.assert_allclose(mean, expected, rtol=1e-5)
+
+
+def test_a_row_does_not_depend_on_the_rows_around_it():
+    found, x = draws(3), rows(2000)
+    every = predictive.predict(experts_for(3), found, x)
+    for part in (slice(0, 1), slice(777, 901), slice(1999, None)):
+        alone = predictive.predict(experts_for(3), found, x[part])
+        np.testing.assert_array_equal(alone, every[part])
+
+
+def test_sparse_rows_are_those_of_dense_ones(monkeypatch):
+    found, x = draws(2), np.where(rows(300) > 1.8, rows(300), 0.0)
+    dense = predictive.predict(experts_for(2), found, x)
+    np.testing.assert_array_equal(predictive.predict(experts_for(2), found, sp.csr_array(x)), dense)
+    monkeypatch.setattr(predictive, "SPARSE_SHARE", 1.0)
+    sparse = predictive.predict(experts_for(2), found, sp.csr_array(x))
+    np.testing.assert_allclose(sparse, dense, rtol=1e-5)
+
+
+def test_the_device_says_the_same(monkeypatch):
+    found, x = draws(3), rows(70)
+    shares = np.array([0.5, 0.2, 0.3])
+    host = predictive.predict_with_entropy(experts_for(3), found, x, shares)
+    monkeypatch.setattr(jax, "default_backend", lambda: "other")
+    device = predictive.predict_with_entropy(experts_for(3), found, x, shares)
+    for left, right in zip(host, device, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5)
+
+
+def test_many_draws_are_thinned_by_no_more_than_an_eighth_of_their_spread(monkeypatch):
+    found, x = draws(2, n_draws=400), rows(50)
+    exact = written_out(found, x)[..., 1]
+    monkeypatch.setattr(predictive, "ROW_COST", 1)
+    weights, shares = predictive.chosen_draws(found, None)
+    assert len(weights.gate) == len(shares) == predictive.FEWEST_DRAWS
+    assert shares.sum() == pytest.approx(1.0)
+    error = predictive.predict(experts_for(2), found, x)[:, 1] - exact.mean((0, 1))
+    assert np.sqrt(np.mean(error**2)) < 1.2 * np.sqrt(np.mean(exact.var((0, 1)) / 64))
+
+
+def test_nothing_is_compiled_for_a_prediction():
+    found = draws(2, seed=9)
+    with jax.log_compiles(False), jax.no_tracing():
+        predictive.predict_with_entropy(experts_for(2), found, rows(37))
+        predictive.gate(Pair(rows(4), rows(4)), rows(31))
