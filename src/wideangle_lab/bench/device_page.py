@@ -9,26 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from wideangle_lab.bench.device import NOT_TUNED
-
-HEAD = """\
-# On a GPU
-
-JAX chooses the device: with its CUDA build installed everything runs on the GPU in float32, and
-`JAX_PLATFORMS=cpu` keeps it on the CPU. A chain of the mixture of experts is one program; the
-feature sampler runs up to 20 sweeps in one program before the host looks at them. Sparse rows stay
-sparse on the card, block by block.
-
-Written from the record by `python -m wideangle_lab.bench.device_page results/bench/h200.json
-docs/gpu.md`; the record comes from `python -m wideangle_lab.bench.device results/bench/h200.json`
-with seed 0. "First" fits have their compilation in them, which a second fit of the same shapes has
-not.
-"""
+from wideangle_lab.marks import fill_page
 
 
-def write_page(record: Mapping[str, Any]) -> str:
+def render(record: Mapping[str, Any]) -> str:
     """The record as Markdown."""
     parts = {name: part["result"] for name, part in record["parts"].items() if "result" in part}
-    lines = [HEAD]
+    lines: list[str] = []
     if ceilings := parts.get("ceilings"):
         lines += [
             f"The card: {_device(record)}, measured ceilings {ceilings['matrix_tflops']:.0f} "
@@ -43,7 +30,7 @@ def write_page(record: Mapping[str, Any]) -> str:
     lines += _many({name: parts[name] for name in parts if name.startswith("many ")})
     lines += _features(parts)
     lines += _stamps(record["parts"])
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines)
 
 
 def _device(record: Mapping[str, Any]) -> str:
@@ -162,4 +149,4 @@ def _stamps(parts: Mapping[str, Any]) -> list[str]:
 
 if __name__ == "__main__":
     source, page = (Path(name) for name in sys.argv[1:3])
-    page.write_text(write_page(json.loads(source.read_text("utf-8"))), encoding="utf-8")
+    fill_page(page, {"record": render(json.loads(source.read_text("utf-8")))})

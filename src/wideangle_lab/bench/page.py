@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from wideangle_lab.bench.record import OURS, Case, from_json, show
-from wideangle_lab.marks import put_between_marks
+from wideangle_lab.marks import fill_page
 
-MARKS = ("<!-- numbers: begin -->", "<!-- numbers: end -->")
 COMMAND = "wideangle bench"
 SHOWN = ("SciPy", "NumPyro NUTS", "BlackJAX NUTS", "gradient boosting", "PCA")
 """Rivals of the README, beside whatever was missed; the page has all."""
@@ -34,13 +33,9 @@ NAMES = {
 
 
 def render(record: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """What the page says of the record."""
     areas = {name: [from_json(case) for case in area["cases"]] for name, area in _areas(record)}
-    parts = [
-        "# Performance\n",
-        f"Written from the record by `make bench`. {where(record)}\n",
-        RULES,
-    ]
+    parts = [f"Written from the record by `make bench`. {where(record)}"]
     parts += ["\n## Targets\n", *targets(areas)]
     for name, area in _areas(record):
         parts += [f"\n## {name}\n", f"{when(area['stamp'], record)}\n"]
@@ -48,15 +43,7 @@ def render(record: Mapping[str, Any]) -> str:
         parts += growth([case for case in areas[name] if case.curve is not None])
         notes = dict.fromkeys(case.note for case in areas[name] if case.note)
         parts += ["", *notes] if notes else []
-    return "\n".join(parts) + "\n"
-
-
-RULES = """
-Each comparison alternates the competitors within one run and forms the ratio repeat by repeat; the
-table has the median and, in brackets, the range of the middle half of the repeats. "Times better"
-below 1 means that the rival is better: a floor (products, bytes) always is. Quality stands beside
-every time. Compilation is not timed, except in whole fits. Absolute numbers of a busy machine mean
-little; compare ratios. One area is measured again by `wideangle bench --area NAME`."""
+    return "\n".join(parts)
 
 
 def _areas(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -189,7 +176,7 @@ def main(arguments: list[str]) -> None:
     """Read the record, write the page and its picture, refresh the README."""
     source, page, *readme = map(Path, arguments)
     record = json.loads(source.read_text(encoding="utf-8"))
-    page.write_text(render(record), encoding="utf-8")
+    fill_page(page, {"record": render(record)})
     cases = [from_json(case) for _, area in _areas(record) for case in area["cases"]]
     curves = [case for case in cases if case.curve is not None]
     if curves:
@@ -197,8 +184,7 @@ def main(arguments: list[str]) -> None:
 
         draw_growth(curves, page.parent / PICTURE)
     for path in readme:
-        text = put_between_marks(path.read_text(encoding="utf-8"), render_summary(record), MARKS)
-        path.write_text(text, encoding="utf-8")
+        fill_page(path, {"numbers": render_summary(record)})
 
 
 if __name__ == "__main__":

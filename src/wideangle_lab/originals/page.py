@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 from wideangle_lab.datasets.manifest import MANIFEST, Entry
-from wideangle_lab.marks import put_between_marks
+from wideangle_lab.marks import fill_page
 from wideangle_lab.originals.sources import RECIPES
-
-MARKS = ("<!-- data sets: begin -->", "<!-- data sets: end -->")
 
 
 def render() -> str:
@@ -42,11 +40,6 @@ def checked_by(name: str) -> str:
         else "the numbers of rows, columns and classes only"
     )
     return "; ".join(ways)
-
-
-def update(page: str) -> str:
-    """The page with new contents between its marks."""
-    return put_between_marks(page, render(), MARKS)
 
 
 def _row(entry: Entry) -> str:
@@ -78,12 +71,6 @@ def _section(entry: Entry) -> str:
     return "\n".join([*lines, ""])
 
 
-def main(arguments: list[str]) -> None:
-    """Rewrite the pages named."""
-    for argument in arguments:
-        path = Path(argument)
-        path.write_text(update(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for argument in sys.argv[1:]:
+        fill_page(Path(argument), {"data sets": render()})

@@ -13,7 +13,7 @@ from wideangle.sphere import vmf
 from wideangle_lab import bench
 from wideangle_lab.bench import harness, page, sampling
 from wideangle_lab.bench.record import OURS, Case, Series, from_json, to_json
-from wideangle_lab.marks import put_between_marks
+from wideangle_lab.marks import fill
 
 ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "results" / "bench" / "full.json"
@@ -174,11 +174,11 @@ def test_a_case_without_rivals_has_a_row():
 
 
 def test_only_what_is_between_the_marks_changes():
-    begin, end = marks = ("<begin>", "<end>")
-    text = put_between_marks(f"a\n{begin}\nold\n{end}\nb", "new", marks)
+    begin, end = "<!-- x: begin -->", "<!-- x: end -->"
+    text = fill(f"a\n{begin}\nold\n{end}\nb", {"x": "new"})
     assert text == f"a\n{begin}\nnew\n{end}\nb"
     with pytest.raises(ValueError, match="once each"):
-        put_between_marks("no marks", "new", marks)
+        fill("no marks", {"x": "new"})
 
 
 def test_an_area_of_another_machine_says_so():
@@ -191,9 +191,10 @@ def test_an_area_of_another_machine_says_so():
 
 def test_the_page_and_the_readme_are_those_of_the_record():
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    assert (ROOT / "docs" / "performance.md").read_text(encoding="utf-8") == page.render(record)
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert text == fill(text, {"record": page.render(record)})
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme == put_between_marks(readme, page.render_summary(record), page.MARKS)
+    assert readme == fill(readme, {"numbers": page.render_summary(record)})
 
 
 def test_the_record_is_a_full_run_and_the_page_says_what_it_missed():

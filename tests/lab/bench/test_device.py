@@ -7,7 +7,8 @@ import pytest
 
 from wideangle_lab.bench import device
 from wideangle_lab.bench.device_clock import timed
-from wideangle_lab.bench.device_page import write_page
+from wideangle_lab.bench.device_page import render
+from wideangle_lab.marks import fill
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,7 +57,7 @@ def test_the_page_shows_what_the_record_has(tmp_path, monkeypatch):
     }  # fmt: skip
     monkeypatch.setattr(device, "PARTS", parts)
     device.main(tmp_path / "card.json", [])
-    page = write_page(json.loads((tmp_path / "card.json").read_text("utf-8")))
+    page = render(json.loads((tmp_path / "card.json").read_text("utf-8")))
     for text in (
         "| 4 | 2.000 | 1.000 | 2.00 | 50 % |",
         "| 300 | 16.0 | 4.0 | 4.0 |",
@@ -89,4 +90,5 @@ def test_gradients_are_measured_beside_their_products():
 
 def test_the_page_is_that_of_the_record():
     record = json.loads((ROOT / "results" / "bench" / "h200.json").read_text("utf-8"))
-    assert (ROOT / "docs" / "gpu.md").read_text("utf-8") == write_page(record)
+    text = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    assert text == fill(text, {"record": render(record)})

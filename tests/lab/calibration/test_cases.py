@@ -16,6 +16,7 @@ from wideangle.mixture_of_experts import sampling as moe_mcmc
 from wideangle_lab.calibration import cases, experts, features, page, variational
 from wideangle_lab.calibration.__main__ import main
 from wideangle_lab.calibration.verdicts import RARE
+from wideangle_lab.marks import fill
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "results" / "calibration"
@@ -45,7 +46,7 @@ def test_the_page_is_that_of_the_records():
     assert not any(record["settings"]["quick"] for record in records)
     faults = json.loads((RECORDS / "faults.json").read_text(encoding="utf-8"))
     text = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
-    assert text == page.render(records, faults)
+    assert text == fill(text, page.blocks(records, faults))
     for area in page.TITLES:
         assert (ROOT / "docs" / page.IMAGES / f"{area}.png").stat().st_size > 10_000
 

@@ -13,7 +13,7 @@ from wideangle.settings import PitmanYor, VonMisesFisherPrior, as_plain
 from wideangle_lab.datasets import load
 from wideangle_lab.paper import feature_metrics, feature_pictures, printed
 from wideangle_lab.paper.cells import Cell
-from wideangle_lab.paper.detail_pages import copy_pictures, feature_page
+from wideangle_lab.paper.detail_pages import copy_pictures, feature_blocks
 from wideangle_lab.paper.efforts import QUICK, USUAL
 from wideangle_lab.paper.feature_methods import (
     FEATURE_ROWS,
@@ -240,7 +240,7 @@ def test_details_have_classes_where_there_are_some(add):
     assert chains.rows[0][chains.columns.index("worst R-hat")] == "1.50"
     (text, _) = detail_grids(records, "reuters")
     assert text.rows[0][text.columns.index("NMI, %")] == "40.0"
-    page = feature_page(add.folder)
+    page = feature_blocks(add.folder)["data sets"]
     assert "k-means on the held-out rows themselves (seed 0): accuracy 35.0 %" in page
     assert "7 rows to learn from, 3 held out" in page
 
@@ -250,7 +250,7 @@ def test_the_page_takes_the_picture_of_the_first_seed_along(add, tmp_path):
         record = add("IMA-LFM", LOSSES, data="yale", seed=seed)
         record.path.with_suffix(".png").write_bytes(b"seed %d" % seed)
     copy_pictures(add.folder, tmp_path / "images")
-    assert "](images/yale-features.png)" in feature_page(add.folder)
+    assert "](images/yale-features.png)" in feature_blocks(add.folder)["data sets"]
     assert (tmp_path / "images" / "yale-features.png").read_bytes() == b"seed 0"
 
 

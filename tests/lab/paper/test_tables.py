@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wideangle_lab.marks import fill
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.classifier_tables import (
     against_grid,
@@ -26,7 +27,7 @@ from wideangle_lab.paper.compare import (
     pairs,
     pooled_group,
 )
-from wideangle_lab.paper.detail_pages import classifier_page
+from wideangle_lab.paper.detail_pages import classifier_blocks
 from wideangle_lab.paper.page import main
 from wideangle_lab.paper.records import Record, read_all
 from wideangle_lab.paper.tables import statistics_grid, write_table
@@ -195,9 +196,12 @@ def test_the_pages_are_made_of_records_alone(store, tmp_path):
     store("building", "BMEM-G", losses(), 5)
     store("adult9", "vmf", losses(), 5, 0, 200, "small-data")
     pages = tmp_path / "docs"
+    pages.mkdir()
+    for name in ("reproduction.md", "results.md", "feature-results.md"):
+        shutil.copy(ROOT / "docs" / name, pages)
     main([str(store.folder), str(pages)])
     text = (pages / "results.md").read_text(encoding="utf-8")
-    assert text == classifier_page(store.folder / "cells")
+    assert text == fill(text, classifier_blocks(store.folder / "cells"))
     assert "Stand-in for SUN-Building" in text
     assert "## Where diversity helps" in text
     page = (pages / "reproduction.md").read_text(encoding="utf-8")
@@ -258,6 +262,7 @@ def test_printed_tables_say_what_the_page_says_of_them():
 @pytest.mark.slow  # a thousand bootstrap samples for each of a hundred comparisons
 def test_the_pages_are_those_of_the_records(tmp_path):
     shutil.copytree(ROOT / "results", tmp_path / "results")  # tables are written beside the records
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
     main([str(tmp_path / "results"), str(tmp_path / "docs")])
 
     def lines(path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wideangle_lab.bench.scale.model import Costs
-from wideangle_lab.bench.scale.words import BEGIN, DEVICES, LIMITS, MODEL, UNMEASURED
+from wideangle_lab.marks import fill_page
 
 RECORD, CARD = Path("results/bench/scale.json"), Path("results/bench/h200.json")
 PAGE = Path("docs/scaling.md")
@@ -23,14 +23,17 @@ ADULT = {"rows": 32_561, "columns": 123, "experts": 30, "starts": 4, "passes": 2
 """The variational fit of the record of the card."""
 
 
-def render(record: dict[str, Any], card: dict[str, Any]) -> str:
-    """The whole page."""
+def blocks(record: dict[str, Any], card: dict[str, Any]) -> dict[str, str]:
+    """The parts of the page that the records decide."""
     costs = Costs(**record["vi"]["costs"])
-    parts = [BEGIN, *summary(record, card, costs)]
-    parts += ["\n## Ten million rows\n", *million(record), DEVICES]
-    parts += devices(record["shares"]) if "shares" in record else [UNMEASURED]
-    parts += [MODEL, *constants(record, costs), *billion(record, card, costs), LIMITS]
-    return "\n".join(parts)
+    parts = {
+        "summary": summary(record, card, costs),
+        "ten million rows": million(record),
+        "devices": devices(record["shares"]),
+        "constants": constants(record, costs),
+        "a billion rows": billion(record, card, costs),
+    }
+    return {name: "\n".join(lines) for name, lines in parts.items()}
 
 
 def summary(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[str]:
@@ -141,9 +144,6 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
         for name, time, size in rows
     ]
     return [
-        "",
-        "## A billion rows, on paper",
-        "",
         *table(("fit", "rows", "one core", f"{CLUSTER} cores, at best"), body),
         "",
         "The last column divides by the number of cores: divide by the efficiency, too, where it "
@@ -201,7 +201,7 @@ def _count(passes: int) -> str:
 def main() -> None:
     """Write the page; fail if a prediction is too far off."""
     record, card = (json.loads(path.read_text(encoding="utf-8")) for path in (RECORD, CARD))
-    PAGE.write_text(render(record, card), encoding="utf-8")
+    fill_page(PAGE, blocks(record, card))
     if any(abs(gap) > NEAR for gap in gaps(record)):
         sys.exit(f"a prediction is off by more than {100 * NEAR:.0f} %: {gaps(record)}")
 
