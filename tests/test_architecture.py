@@ -9,8 +9,8 @@ import pytest
 from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
-    "types checks settings storage sphere priors posterior diagnostics convergence arviz_adapter "
-    "infer streaming sharding base presentation"
+    "types checks settings storage sphere priors posterior diagnostics convergence stacking "
+    "arviz_adapter infer streaming sharding base presentation"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts"
 LAYERS = {
@@ -30,6 +30,7 @@ LAYERS = {
     # Strangers to priors and models: that is what makes the samplers work for any other model.
     "diagnostics": "types checks",
     "convergence": "types checks diagnostics",
+    "stacking": "types checks",
     "arviz_adapter": "types checks",
     "posterior": "types checks arviz_adapter diagnostics convergence",
     "infer": "types checks sphere posterior diagnostics sharding",

@@ -7,7 +7,8 @@ import scipy.sparse as sp
 
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.likelihood import Pair, experts_for
-from wideangle.posterior import Draws
+from wideangle.posterior import Draws, evenly
+from wideangle.sphere.geometry import diversity
 
 CHAINS, DRAWS, K, P = 3, 50, 4, 7
 
@@ -114,3 +115,22 @@ def test_nothing_is_compiled_for_a_prediction():
     with jax.log_compiles(False), jax.no_tracing():
         predictive.predict_with_entropy(experts_for(2), found, rows(37))
         predictive.gate(Pair(rows(4), rows(4)), rows(31))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_trace_is_what_each_draw_says(n_classes, monkeypatch):
+    monkeypatch.setattr(predictive, "TRACE_SCORES", 7 * K * 300)  # draws in several parts
+    found, x = draws(n_classes, scale=2.0), rows(300)
+    table = predictive.trace(experts_for(n_classes), found, x)
+    watched = x[evenly(300, predictive.REFERENCE)][: predictive.WATCHED]
+    expected = written_out(found, watched)[..., 1:]
+    np.testing.assert_allclose(
+        table.values["probability"], expected.reshape(CHAINS, DRAWS, -1), rtol=1e-4, atol=1e-7
+    )
+    weights = found.values["weights"]
+    angle = diversity(weights.experts.reshape(CHAINS, DRAWS, K, -1)).mean_angle
+    np.testing.assert_allclose(table.values["mean_angle"], angle, rtol=1e-5)
+    gate = np.exp(np.einsum("cskp,np->csnk", weights.gate, x[evenly(300, 256)], dtype=float))
+    mass = (gate / gate.sum(-1, keepdims=True)).mean(2)
+    np.testing.assert_array_equal(table.values["n_used"], (mass > predictive.USED).sum(-1))
+    assert table.needed == ("log_lik", "probability")

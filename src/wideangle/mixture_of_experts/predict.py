@@ -21,10 +21,9 @@ from threadpoolctl import ThreadpoolController
 
 from wideangle.infer.ascent import as_dense
 from wideangle.mixture_of_experts import likelihood as mixture
-from wideangle.mixture_of_experts.data import chunks, round_up
+from wideangle.mixture_of_experts.data import chunks
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
-from wideangle.sphere.geometry import diversity
 from wideangle.types import Array
 
 FEWEST_DRAWS, MOST_DRAWS, ROW_COST = 64, 256, 80_000
@@ -33,6 +32,8 @@ whatever the number of rows. The Monte Carlo error of 64 draws is an eighth of t
 standard deviation of a probability, 0.005 where that is 0.04, and costs about 1e-4 nats."""
 BLOCK_SCORES = 2**18
 """Scores of a block of rows, in all draws: 1 MiB, which a cache holds."""
+TRACE_SCORES = 2**22
+"""Scores of the gate at the reference rows that are held at a time."""
 BLOCK = 64
 """Blocks are multiples of so many rows, the last one filled up with zeros: the rounding of a
 product then does not depend on the rows around."""
@@ -107,20 +108,14 @@ def _over_draws(
 def _on_host(
     expert: ExpertLikelihood, weights: Weights, shares: np.ndarray, rows: Any, uncertain: bool
 ) -> np.ndarray:
-    n_draws, n_experts, n_outputs, p = weights.experts.shape
-    flat = weights.experts.reshape(-1, p)
-    stacked = np.concatenate([weights.gate.reshape(-1, p), flat])
-    n_rows, n_classes = rows.shape[0], max(n_outputs, 2)
-    size = max(BLOCK_SCORES // len(stacked) // BLOCK, 1) * BLOCK
+    n_rows, n_classes = rows.shape[0], max(expert.n_outputs, 2)
+    size = block_size(weights)
     result = np.empty((n_rows, n_classes + 1))
 
     def answer(first: int) -> None:
         block = rows[first : first + size]
-        scores = products(stacked, block)
-        gate, says = np.split(scores, [n_draws * n_experts])
-        opening = _softmax(gate.reshape(n_draws, n_experts, -1))
-        said = _means(says.reshape(n_draws, n_experts, n_outputs, -1))
-        proba = np.einsum("skn,skcn->scn", opening, said)
+        gate, says = score(weights, block)
+        proba = np.einsum("skn,skcn->scn", _softmax(gate), _means(says))
         live = block.shape[0]
         result[first : first + live, :-1] = np.einsum("s,scn->nc", shares, proba)[:live]
         if uncertain:
@@ -140,6 +135,21 @@ def _on_host(
 @cache
 def _threads_of_blas() -> ThreadpoolController:
     return ThreadpoolController()  # looking for libraries takes milliseconds
+
+
+def block_size(weights: Weights) -> int:
+    """Rows whose scores under all of these draws a cache holds."""
+    n_scores = (weights.gate.size + weights.experts.size) // weights.gate.shape[-1]
+    return max(BLOCK_SCORES // n_scores // BLOCK, 1) * BLOCK
+
+
+def score(weights: Weights, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the gate (S, K, n) and of the experts (S, K, O, n), n a round number."""
+    p = weights.gate.shape[-1]
+    stacked = np.concatenate([weights.gate.reshape(-1, p), weights.experts.reshape(-1, p)])
+    gate, says = np.split(products(stacked, rows), [weights.gate.size // p])
+    shape = weights.experts.shape[:-1]
+    return gate.reshape(*shape[:2], -1), says.reshape(*shape, -1)
 
 
 def products(weights: np.ndarray, rows: Any) -> np.ndarray:
@@ -217,35 +227,45 @@ def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
     mean angle between experts, and the log-likelihood where it was recorded.
     """
     reference = as_dense(rows, evenly(rows.shape[0], REFERENCE), np.float32)
-    weights = Draws(draws.values["weights"]).flat
-    filled = np.zeros((round_up(len(reference)), reference.shape[1]), np.float32)
-    filled[: len(reference)] = reference
-    values = _trace(expert, jax.tree.map(jnp.asarray, weights), filled, len(reference))
+    every = Draws(draws.values["weights"]).flat
+    size = max(TRACE_SCORES // (every.gate.shape[1] * len(reference)), 1)
+    parts = []
+    for first in range(0, len(every.gate), size):
+        some = jax.tree.map(lambda w, i=first: np.asarray(w[i : i + size], np.float32), every)
+        parts.append(_describe(some, reference))
     shape = draws.n_chains, draws.n_draws
-    result = {k: np.asarray(v).reshape(*shape, *v.shape[1:]) for k, v in values.items()}
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    result = {name: v.reshape(*shape, *v.shape[1:]) for name, v in joined.items()}
     if "log_lik" in draws.values:
         result["log_lik"] = np.asarray(draws.values["log_lik"])
     return Draws(result, draws.stats, NEEDED)
 
 
-@partial(jax.jit, static_argnums=0)
-def _trace(
-    expert: ExpertLikelihood, weights: Weights, rows: Array, n_rows: Array
-) -> dict[str, Array]:
-    live = jnp.arange(rows.shape[0]) < n_rows
+def _describe(weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The quantities of some draws, one after the other."""
+    n_draws, n_experts, _, p = weights.experts.shape
+    gate = products(weights.gate.reshape(-1, p), rows).reshape(n_draws, n_experts, -1)
+    mass = _softmax(gate)[:, :, : len(rows)].mean(axis=2)
+    opening, says = score(weights, rows[:WATCHED])
+    watched = np.einsum("skn,skcn->snc", _softmax(opening), _means(says))
+    watched = watched[:, : len(rows[:WATCHED]), 1:]
+    return {
+        "probability": watched.reshape(n_draws, -1),
+        "n_used": np.sum(mass > USED, axis=1).astype(np.float32),
+        "mean_angle": _mean_angles(weights.experts.reshape(n_draws, n_experts, -1)),
+    }
 
-    def one(w: Weights) -> dict[str, Array]:
-        mass = jnp.sum(mixture.gate_proba(w, rows) * live[:, None], axis=0) / n_rows
-        flat = w.experts.reshape(w.experts.shape[0], -1)
-        angle = diversity(flat).mean_angle if len(flat) > 1 else jnp.zeros(())
-        watched = mixture.predict(expert, w, rows[:WATCHED])[:, 1:]
-        return {
-            "probability": watched.reshape(-1),
-            "n_used": jnp.sum(mass > USED).astype(rows.dtype),
-            "mean_angle": angle,
-        }
 
-    return jax.lax.map(one, weights)
+def _mean_angles(vectors: np.ndarray) -> np.ndarray:
+    """Mean angle between the vectors (S, K, p) of each draw; 0 for one vector alone."""
+    n = vectors.shape[1]
+    if n == 1:
+        return np.zeros(len(vectors), np.float32)
+    units = vectors.astype(np.float64)
+    units /= np.maximum(np.linalg.norm(units, axis=2, keepdims=True), 1e-300)
+    first, second = np.triu_indices(n, 1)
+    cosines = np.matmul(units, units.transpose(0, 2, 1))[:, first, second]
+    return np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=1).astype(np.float32)
 
 
 def representative(draws: Draws) -> Weights:
