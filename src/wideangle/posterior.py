@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ def evenly(n: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "stats"], meta_fields=["needed"])
 @dataclass(frozen=True)
 class Draws:
     """Draws of Markov chains.

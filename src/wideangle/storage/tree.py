@@ -6,8 +6,7 @@ back from a template, so that a file cannot choose what is built.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -23,21 +22,18 @@ KEY_MARK = "@"
 
 
 def pack(tree: Any) -> dict[str, np.ndarray]:
-    """Arrays of a tree of dicts, tuples, lists, NamedTuples and dataclasses, by name.
+    """Arrays of a pytree by name.
 
-    A random key is stored as its data, under a name that ends in ``@`` and its generator. None
-    holds nothing. Numbers become arrays of shape ``()``.
+    A random key is stored as its data, under a name that ends in ``@`` and its generator. Numbers
+    become arrays of shape ``()``.
     """
-    arrays: dict[str, np.ndarray] = {}
-    for name, leaf in _leaves(tree):
+    arrays = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if _is_key(leaf):
-            full = f"{name}{KEY_MARK}{jax.random.key_impl(leaf)}"
-            value = np.asarray(jax.random.key_data(leaf))
+            name = f"{_name(path)}{KEY_MARK}{jax.random.key_impl(leaf)}"
+            arrays[name] = np.asarray(jax.random.key_data(leaf))
         else:
-            full, value = name, np.asarray(leaf)
-        if full in arrays:
-            raise StorageError(f"two arrays have the name {full!r}: rename one of them.")
-        arrays[full] = value
+            arrays[_name(path)] = np.asarray(leaf)
     return arrays
 
 
@@ -64,7 +60,8 @@ def unpack(arrays: Mapping[str, np.ndarray], template: Any, *, free_axis: int | 
     StorageError
         The arrays are not those of such a tree.
     """
-    wanted = dict(_leaves(template))
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    wanted = {_name(path): leaf for path, leaf in leaves}
     found = {name.partition(KEY_MARK)[0]: name for name in arrays}
     missing, unexpected = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or unexpected or len(found) != len(arrays):
@@ -72,11 +69,11 @@ def unpack(arrays: Mapping[str, np.ndarray], template: Any, *, free_axis: int | 
             f"the arrays are those of something else (missing {missing[:3]}, unexpected "
             f"{unexpected[:3]}): load them with the model and settings they were saved with."
         )
-    leaves = (
+    restored = [
         _restored(found[name], arrays[found[name]], leaf, free_axis)
         for name, leaf in wanted.items()
-    )
-    return _filled(template, leaves)
+    ]
+    return jax.tree.unflatten(structure, restored)
 
 
 def _restored(name: str, array: np.ndarray, like: Any, free_axis: int | None) -> Any:
@@ -104,41 +101,9 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _children(node: Any) -> list[tuple[Any, Any]] | None:
-    """Labels and children of a node, None for a leaf."""
-    if node is None:
-        return []
-    if isinstance(node, Mapping):
-        return list(node.items())
-    if isinstance(node, tuple) and hasattr(node, "_fields"):
-        return list(zip(node._fields, node, strict=True))  # pyright: ignore
-    if isinstance(node, (list, tuple)):
-        return list(enumerate(node))
-    if dataclasses.is_dataclass(node):
-        return [(field.name, getattr(node, field.name)) for field in dataclasses.fields(node)]
-    return None
-
-
-def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    children = _children(node)
-    if children is None:
-        yield name or ROOT, node
-    for label, child in children or []:
-        part = str(label).replace("%", "%25").replace("/", "%2F").replace(KEY_MARK, "%40")
-        yield from _leaves(child, f"{name}/{part}" if name else part)
-
-
-def _filled(node: Any, leaves: Iterator[Any]) -> Any:
-    """The node with its leaves replaced, in the order of :func:`_leaves`."""
-    children = _children(node)
-    if children is None:
-        return next(leaves)
-    new = [_filled(child, leaves) for _, child in children]
-    labels = [label for label, _ in children]
-    if node is None:
-        return None
-    if isinstance(node, Mapping):
-        return dict(zip(labels, new, strict=True))
-    if isinstance(node, (list, tuple)):
-        return type(node)(*new) if hasattr(node, "_fields") else type(node)(new)
-    return dataclasses.replace(node, **dict(zip(labels, new, strict=True)))
+def _name(path: tuple[Any, ...]) -> str:
+    labels = (jax.tree_util.keystr((entry,), simple=True) for entry in path)
+    quoted = (
+        label.replace("%", "%25").replace("/", "%2F").replace(KEY_MARK, "%40") for label in labels
+    )
+    return "/".join(quoted) or ROOT
