@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from numpyro.infer.util import log_density
 
 from wideangle.mixture_of_experts.data import Data
@@ -12,7 +11,6 @@ from wideangle.mixture_of_experts.sparse import on_host
 from wideangle_lab import datasets
 from wideangle_lab.bench import expert_problem, experts, experts_sampling
 from wideangle_lab.bench.harness import Settings
-from wideangle_lab.bench.record import OURS
 
 QUICK = Settings(quick=True, seed=0, repeats=2)
 TINY = expert_problem.Size(300, 12, 3)
@@ -88,10 +86,3 @@ def test_last_draws_are_taken_from_every_chain_and_repeated_if_few():
     draws = np.arange(10).reshape(2, 5)
     np.testing.assert_array_equal(experts_sampling.last_draws(draws, 2), [[3, 4], [8, 9]])
     assert experts_sampling.last_draws(draws, 12).shape == (2, 12)
-
-
-@pytest.mark.slow
-def test_a_quick_run_has_every_case():
-    cases = experts.measure(QUICK)
-    assert len({case.name for case in cases}) == len(cases) == 8
-    assert all(OURS in case.entries for case in cases)
