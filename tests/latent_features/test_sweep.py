@@ -14,7 +14,7 @@ from wideangle.latent_features.sampler import sweep as lfm_sweep
 from wideangle.latent_features.sampler import weights as lfm_weights
 from wideangle.latent_features.state import Design, Gamma
 from wideangle.priors import chain, stick_breaking
-from wideangle_lab.calibration.features import LAWS, pitman_yor, unknown
+from wideangle_lab.calibration.features import HYPERPRIORS, pitman_yor, unknown
 from wideangle_lab.calibration.features import LEARNED as LEARNED_NUMBERS
 
 LIMIT = 4.2
@@ -32,7 +32,7 @@ ORDERED = {
 }
 
 
-LEARNED = Design(learned=LEARNED_NUMBERS, **LAWS)
+LEARNED = Design(learned=LEARNED_NUMBERS, **HYPERPRIORS)
 
 
 @pytest.mark.usefixtures("compile_quickly")
@@ -94,7 +94,7 @@ def test_sweeps_leave_learned_discount_and_strength_alone(monkeypatch):
             "strength": rng.gamma(1.0) + 1e-3,
         }
 
-    laws = {**LAWS, "mass": Gamma(3.0, 4.0)}
+    laws = {**HYPERPRIORS, "mass": Gamma(3.0, 4.0)}
     learned = frozenset({"discount", "strength", "rate", "mass"})
     # A discount near 1/2 would need very many features: the law is cut where the tests can follow.
     monkeypatch.setattr(lfm_hyper, "MAX_DISCOUNT", 0.25)
