@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 LEAST = 1e-3
 """Chains of less weight get none: they would cost a prediction draws and change nothing."""
@@ -54,8 +53,8 @@ def leave_one_out(log_lik: np.ndarray, row_weights: np.ndarray | None = None) ->
     log_lik = np.asarray(log_lik, np.float64).T
     weights = np.ones(len(log_lik)) if row_weights is None else np.asarray(row_weights)
     log_ratios, shapes = smoothed(-weights[:, None] * log_lik)
-    total = logsumexp(log_ratios, axis=1)
-    return LeaveOneOut(logsumexp(log_ratios + log_lik, axis=1) - total, shapes)
+    total = np.logaddexp.reduce(log_ratios, axis=1)
+    return LeaveOneOut(np.logaddexp.reduce(log_ratios + log_lik, axis=1) - total, shapes)
 
 
 def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +99,8 @@ def _fit_pareto(tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     inverse = grid / (PRIOR_QUARTILE * tail[:, int(n / 4 + 0.5) - 1, None]) + 1.0 / tail[:, -1:]
     shapes = np.stack([np.log1p(-b[:, None] * tail).mean(axis=1) for b in inverse.T], axis=1)
     log_posterior = n * (np.log(-inverse / shapes) - shapes - 1.0)
-    weights = np.exp(log_posterior - logsumexp(log_posterior, axis=1, keepdims=True))
+    weights = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
     best = np.sum(inverse * weights, axis=1)
     shape = np.log1p(-best[:, None] * tail).mean(axis=1)
     return (n * shape + 0.5 * PRIOR_DRAWS) / (n + PRIOR_DRAWS), -shape / best

@@ -122,6 +122,49 @@ def test_arviz_gets_what_can_be_compared_apart_from_raw_weights(sampled):
     assert result["posterior"]["n_used"].shape == (2, 6)
     assert result["posterior_raw"]["gate"].shape == (2, 6, 3, 3)
     assert result["sample_stats"]["diverging"].shape == (2, 6)
+    assert list(result["posterior_raw"]["gate"].coords["column"].values)[-1] == "(intercept)"
+    with pytest.raises(ValueError, match="give the rows"):
+        model.to_arviz(y=[0])
+
+
+def test_arviz_can_leave_one_out_given_the_training_rows(sampled):
+    arviz = pytest.importorskip("arviz")
+    model, X, y = sampled
+    result = model.to_arviz(X, y)
+    assert result["log_likelihood"]["y"].dims == ("chain", "draw", "row")
+    assert result["posterior_predictive"]["y"].dims == ("chain", "draw", "row")
+    np.testing.assert_array_equal(result["observed_data"]["y"], y)
+    np.testing.assert_allclose(
+        result["log_likelihood"]["y"].sum("row"), result["posterior"]["log_lik"], rtol=1e-3
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of chains this short
+        assert np.isfinite(arviz.loo(result).elpd_loo)
+    assert result["posterior_predictive"]["y"].isin([0, 1]).all()
+    assert set(model.to_arviz(X)["predictions"].data_vars) == {"y"}
+    with pytest.raises(ValueError, match="a class for each of the 60 rows"):
+        model.to_arviz(X, y + 5)
+
+
+def test_stacked_chains_predict_by_their_weights(tmp_path):
+    X, y = data()
+    inference = Sampling(n_warmup=8, n_draws=30, n_chains=2)
+    inference.combine = "stacking"
+    model = make(inference=inference).fit(X, y)
+    shares = model.chain_weights_
+    assert shares.shape == (2,) and shares.sum() == pytest.approx(1.0) and (shares >= 0).all()
+    assert "by stacking: leave-one-out scores of 60 training rows" in model.summary()
+    parts = []
+    for chain in np.eye(2):
+        model.chain_weights_ = chain
+        parts.append(model.predict_proba(X))
+    assert not np.allclose(*parts)
+    model.chain_weights_ = np.array([0.3, 0.7])
+    mixed = model.predict_proba(X)
+    np.testing.assert_allclose(mixed, 0.3 * parts[0] + 0.7 * parts[1], atol=1e-6)
+    model.save(tmp_path / "model")
+    again = MixtureOfExpertsClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), mixed)
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,19 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils import check_random_state, column_or_1d, compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.mixture_of_experts import files, modes, sampling, stream, variational
+from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
 from wideangle.mixture_of_experts.likelihood import experts_for
 from wideangle.mixture_of_experts.paper_vi import ascent as paper_vi
 from wideangle.mixture_of_experts.presentation import ExpertPresentation
 from wideangle.mixture_of_experts.task import Fitted, Task, check_choices, plan
-from wideangle.posterior import arviz_stats
 from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
     INFERENCES,
@@ -94,6 +93,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         Angles between the experts of that draw.
     n_used_ : float
         Mean number of experts with more than 1 % of the gate's mass.
+    chain_weights_ : array (n_chains,)
+        Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
+        left-out training rows are predicted best. Everything else counts all chains alike.
     trace_ : Draws
         Of every draw, quantities that do not depend on how experts are numbered.
     diagnostics_ : Summary
@@ -170,6 +172,10 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self._expert = experts_for(len(self.classes_))
         task = self._task(data.rows.shape[1])
         self._keep(_fit(jax.random.key(seed), task, data), data.rows)
+        if getattr(task.inference, "combine", "equal") == "stacking":
+            found = pointwise.stacked(self.posterior_, data)
+            self.chain_weights_ = found.weights
+            self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}
         return self
 
     def _task(self, n_columns: int) -> Task:
@@ -227,7 +233,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         """Class probabilities of the rows of a source, a block at a time, in its order."""
         check_is_fitted(self)
         for rows in stream.blocks(source, self.n_features_in_, self.scaling_):
-            yield self._only_seen(predictive.predict(self._expert, self.posterior_, rows))
+            yield self._only_seen(
+                predictive.predict(self._expert, self.posterior_, rows, self.chain_weights_)
+            )
 
     def _keep(self, fitted: Fitted, rows: Any) -> None:
         """Store the posterior and what is derived from it; warn in plain words."""
@@ -235,6 +243,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.priors_ = fitted.priors
         self.notes_ = fitted.notes
         self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
+        self.chain_weights_ = np.full(fitted.draws.n_chains, 1.0 / fitted.draws.n_chains)
         self.trace_ = predictive.trace(self._expert, fitted.draws, rows)
         self.n_used_ = float(np.mean(self.trace_.values["n_used"]))
         self._representative = predictive.representative(fitted.draws)
@@ -272,9 +281,11 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         return self.scaling_.apply(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, averaged over the posterior."""
+        """Class probabilities, averaged over the posterior: over 64 to 256 of its draws."""
         rows = self._rows(X)
-        return self._only_seen(predictive.predict(self._expert, self.posterior_, rows))
+        return self._only_seen(
+            predictive.predict(self._expert, self.posterior_, rows, self.chain_weights_)
+        )
 
     def _only_seen(self, proba: np.ndarray) -> np.ndarray:
         return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
@@ -287,7 +298,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Entropy of the predictions, split into noise and disagreement between draws."""
         rows = self._rows(X)
-        mean, expected = predictive.predict_with_entropy(self._expert, self.posterior_, rows)
+        mean, expected = predictive.predict_with_entropy(
+            self._expert, self.posterior_, rows, self.chain_weights_
+        )
         total = predictive.entropy(mean)
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)
@@ -297,21 +310,37 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         rows = self._rows(X)
         return predictive.gate(self._representative, rows)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self, X: Any = None, y: Any = None) -> Any:
         """Draws for ArviZ: what can be compared between chains, and raw weights, apart.
 
         The group ``posterior`` holds quantities that do not depend on the numbering of experts;
         raw weights, whose numbering differs from chain to chain, are in ``posterior_raw``.
+
+        The model keeps no rows. Given the training rows and classes again there are also
+        ``log_likelihood``, ``observed_data`` and ``posterior_predictive``, so that
+        ``arviz.loo(model.to_arviz(X, y))`` works; given rows without classes, ``predictions``.
+        Classes ``y`` are numbers, places in the coordinate ``class``. Draws are thinned, in all
+        groups, to 256 MiB of log-likelihoods.
         """
         check_is_fitted(self)
-        from wideangle.arviz_adapter import to_arviz  # optional, and slow to import
+        if X is None and y is not None:
+            raise ValueError("y: give the rows of these classes, X, too.")
+        rows = None if X is None else self._rows(X)
+        targets = None if rows is None or y is None else self._places_of(y, rows.shape[0])
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        names = {"class": self.classes_, "column": self.presentation(self).entry_names()}
+        return pointwise.to_arviz(self.posterior_, self.trace_, rows, targets, rng, names)
 
-        weights = self.posterior_.values["weights"]
-        raw = {"gate": weights.gate, "experts": weights.experts}
-        groups = {"posterior": self.trace_.values, "posterior_raw": raw}
-        if self.posterior_.stats:
-            groups["sample_stats"] = arviz_stats(self.posterior_.stats)
-        return to_arviz(groups)
+    def _places_of(self, y: Any, n_rows: int) -> np.ndarray:
+        """Classes as places in ``classes_``; unknown ones are refused."""
+        y = column_or_1d(y)
+        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if len(y) != n_rows or np.any(self.classes_[places] != y):
+            raise ValueError(
+                f"y: must have a class for each of the {n_rows} rows, one of "
+                f"{self.classes_.tolist()[:8]}."
+            )
+        return places.astype(np.int32)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

@@ -40,6 +40,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "best_experts": model._representative.experts,
         "shift": model.scaling_.shift,
         "scale": model.scaling_.scale,
+        "chain_weights": model.chain_weights_,
         **{f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(model.priors_))},
     }
     arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
@@ -95,6 +96,7 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         structure, [arrays[f"prior_{i}"] for i in range(len(leaves))]
     )
     model.n_used_ = float(meta["n_used"])
+    model.chain_weights_ = arrays["chain_weights"]
     model.notes_ = meta["notes"]
     model.n_iter_ = model.posterior_.n_chains * model.posterior_.n_draws
     sampled = isinstance(task.inference, Sampling)
@@ -120,11 +122,13 @@ def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     columns = (model.n_features_in_,)
     wanted = {
         "gate": draws + gate, "experts": draws + experts, "best_gate": gate, "log_lik": draws,
-        "best_experts": experts, "shift": columns, "scale": columns,
+        "best_experts": experts, "shift": columns, "scale": columns, "chain_weights": draws[:1],
     }  # fmt: skip
     for name, shape in wanted.items():
         if name in arrays and (arrays[name].shape != shape or arrays[name].dtype.kind not in "fiu"):
             raise ValueError(f"array {name!r} has shape {arrays[name].shape} instead of {shape}")
     wrong = [v for v in model.trace_.values.values() if v.shape[:2] != draws]
-    if 0 in draws or wrong or np.any(arrays["scale"] <= 0):
+    shares = arrays["chain_weights"]
+    unequal = np.any(shares < 0) or not np.isclose(shares.sum(), 1.0)
+    if 0 in draws or wrong or unequal or np.any(arrays["scale"] <= 0):
         raise ValueError("the sizes of its arrays do not fit together")

@@ -114,8 +114,7 @@ def _on_host(
 
     def answer(first: int) -> None:
         block = rows[first : first + size]
-        gate, says = score(weights, block)
-        proba = np.einsum("skn,skcn->scn", _softmax(gate), _means(says))
+        proba = probabilities(weights, block)
         live = block.shape[0]
         result[first : first + live, :-1] = np.einsum("s,scn->nc", shares, proba)[:live]
         if uncertain:
@@ -150,6 +149,12 @@ def score(weights: Weights, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     gate, says = np.split(products(stacked, rows), [weights.gate.size // p])
     shape = weights.experts.shape[:-1]
     return gate.reshape(*shape[:2], -1), says.reshape(*shape, -1)
+
+
+def probabilities(weights: Weights, rows: Any) -> np.ndarray:
+    """Class probabilities of some rows in each draw, (S, C, n), n a round number."""
+    gate, says = score(weights, rows)
+    return np.einsum("skn,skcn->scn", _softmax(gate), _means(says))
 
 
 def products(weights: np.ndarray, rows: Any) -> np.ndarray:
@@ -246,8 +251,7 @@ def _describe(weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
     n_draws, n_experts, _, p = weights.experts.shape
     gate = products(weights.gate.reshape(-1, p), rows).reshape(n_draws, n_experts, -1)
     mass = _softmax(gate)[:, :, : len(rows)].mean(axis=2)
-    opening, says = score(weights, rows[:WATCHED])
-    watched = np.einsum("skn,skcn->snc", _softmax(opening), _means(says))
+    watched = probabilities(weights, rows[:WATCHED]).transpose(0, 2, 1)
     watched = watched[:, : len(rows[:WATCHED]), 1:]
     return {
         "probability": watched.reshape(n_draws, -1),

@@ -26,6 +26,8 @@ from wideangle.settings import INFERENCES, PRIORS, name_of
 
 UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
+_DOUBT = 0.05
+"""Share of unreliable leave-one-out scores from which on they are mentioned."""
 ENOUGH = 1.5
 """Mean number of experts in use below which one is enough."""
 
@@ -158,6 +160,8 @@ class ExpertPresentation(ClassifierPresentation):
             rows.append(("angles between experts", f"mean {mean:.0f}°, smallest {smallest:.0f}°"))
             rows.append(("effective directions", f"{spread.effective_directions:.1f}"))
         rows += self.chain_facts()
+        if "stacking" in model.notes_:
+            rows.append(("weights of chains", stacking_in_words(model)))
         if "elbo" in model.notes_:
             pairs = zip(model.notes_["elbo"], model.notes_["elbo_error"], strict=True)
             rows.append(("ELBO of each start", ", ".join(f"{e:.1f} ± {s:.1f}" for e, s in pairs)))
@@ -272,6 +276,15 @@ class ExpertPresentation(ClassifierPresentation):
         table.columns.append(Column("of it ignorance", ignorance, "percent"))
         table.columns.append(Column("expert", leader.tolist()))
         return table
+
+
+def stacking_in_words(model: Any) -> str:
+    """Weights of chains in predictions, and what they rest on."""
+    made = model.notes_["stacking"]
+    shares = ", ".join(f"{share:.2f}" for share in model.chain_weights_)
+    words = f"{shares}, by stacking: leave-one-out scores of {made['n_rows']:,} training rows"
+    doubt = made["unreliable"]
+    return words + (f", {100 * doubt:.0f} % of them unreliable" if doubt >= _DOUBT else "")
 
 
 def _prior_in_words(prior: Any) -> str:
