@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from wideangle import sphere
-from wideangle.sphere.bessel import mean_resultant
+from wideangle.sphere.vmf import mean_resultant
 from wideangle.sphere.geometry import pairwise_angles
 from wideangle_lab import prior_picture as picture
 

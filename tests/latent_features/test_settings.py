@@ -21,7 +21,7 @@ from wideangle.latent_features.settings import (
     n_observed,
 )
 from wideangle.sharding import rows_over
-from wideangle.sphere.bessel import mean_resultant
+from wideangle.sphere.vmf import mean_resultant
 
 RNG = np.random.default_rng(0)
 ROWS = np.where(RNG.random((30, 4)) < 0.5, 0.0, RNG.normal(3.0, 2.0, size=(30, 4)))

@@ -13,7 +13,7 @@ from wideangle.latent_features.sampler import hyper as lfm_hyper
 from wideangle.latent_features.sampler import sweep as lfm_sweep
 from wideangle.latent_features.sampler import weights as lfm_weights
 from wideangle.latent_features.state import Design, Gamma
-from wideangle.priors import chain, stick_breaking
+from wideangle.priors import mutual_angular, stick_breaking
 from wideangle_lab.calibration.features import HYPERPRIORS, pitman_yor, unknown
 from wideangle_lab.calibration.features import LEARNED as LEARNED_NUMBERS
 
@@ -153,7 +153,7 @@ def _later_terms_ignored(monkeypatch):
 
 def _lengths_in_the_chain(monkeypatch):
     """Vectors instead of directions in the prior terms of later features."""
-    right = chain.pull_in_order
+    right = mutual_angular.pull_in_order
     monkeypatch.setattr(lfm_births, "pull_in_order", lambda *both: 2.0 * right(*both))
 
 
@@ -268,5 +268,5 @@ def test_the_pull_in_order_of_weight_needs_no_sorting():
         before = np.cumsum(sorted_rows, axis=0)[:-1]
         units = before / np.linalg.norm(before, axis=1, keepdims=True)
         exact = -np.sum(units * sorted_rows[1:])
-        found = chain.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
+        found = mutual_angular.pull_in_order(jnp.asarray(rows @ rows.T), jnp.asarray(weights))
         np.testing.assert_allclose(found, exact, rtol=1e-12)

@@ -51,7 +51,7 @@ def test_posterior_angles_of_features_are_those_that_matter():
 @pytest.mark.parametrize("name", ["experts", "features"])
 def test_prior_angles_follow_the_distribution_of_the_second_component(name):
     # The first pair of a set: the mean cosine is -A_p(kappa), whatever comes after.
-    from wideangle.sphere.bessel import mean_resultant
+    from wideangle.sphere.vmf import mean_resultant
 
     model = copy.copy(getattr(fitted, name)())
     model.prior, model.concentration_ = "mutual-angular", 5.0  # of the features

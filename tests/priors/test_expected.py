@@ -16,7 +16,7 @@ from wideangle import (
     expected_log_prior,
 )
 from wideangle.priors import expected
-from wideangle.sphere.bessel import log_mean_exp
+from wideangle.sphere.vmf import log_mean_exp
 
 FACTORS = some_factors()
 FIRST = np.array([0.0, 0.6, 0.8])

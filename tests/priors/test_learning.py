@@ -11,7 +11,7 @@ from statistical import relative_error
 from wideangle import Components, MutualAngular, PolarComponents, VmfGammaFactors, update_prior
 from wideangle.priors.expected import expected_log_directions
 from wideangle.priors.learning import update_concentration, update_magnitudes
-from wideangle.sphere.bessel import log_mean_exp, mean_resultant
+from wideangle.sphere.vmf import log_mean_exp, mean_resultant
 
 ALL = ("first", "magnitudes", "concentration")
 FIRST = np.array([0.0, 0.6, 0.8])

@@ -15,7 +15,7 @@ from sphere import bessel_reference, vmf_checks
 from sphere.test_bessel import error_of_gradient_in_float32
 from statistical import FOUR, RARE, measured, relative_error, z_score
 from wideangle.priors import components, dpp, expected, factors, mutual_angular
-from wideangle.sphere import bessel, geometry, vmf
+from wideangle.sphere import geometry, vmf
 
 
 class Fault(NamedTuple):
@@ -40,7 +40,7 @@ def loop_error(module):
 
 
 def repulsion(module):
-    exact = bessel.mean_resultant(4.0, 5)
+    exact = vmf.mean_resultant(4.0, 5)
     return z_score(checks.cosine_of_neighbours(module, "I"), exact)
 
 
@@ -140,7 +140,7 @@ def test_check_passes_without_the_fault(fault):
 
 
 def test_autodiff_of_the_textbook_formula_is_useless_in_float32():
-    assert error_of_gradient_in_float32(bessel.log_mean_exp) < 1e-6
+    assert error_of_gradient_in_float32(vmf.log_mean_exp) < 1e-6
     wrong = error_of_gradient_in_float32(textbook)
     assert measured("relative error", wrong, 0.1) > 0.1
 

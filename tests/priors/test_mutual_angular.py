@@ -9,8 +9,8 @@ from priors.prior_checks import cosine_of_neighbours, joint_mass, log_density_by
 from sphere.vmf_checks import angle_cdf
 from statistical import FOUR, RARE, central_difference, ks_pvalue, relative_error, z_score
 from wideangle import MutualAngular
-from wideangle.priors import chain, mutual_angular
-from wideangle.sphere.bessel import mean_resultant
+from wideangle.priors import mutual_angular
+from wideangle.sphere.vmf import mean_resultant
 
 KINDS = pytest.mark.parametrize("kind", mutual_angular.KINDS)
 MOST = pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_density_is_that_of_the_paper(kind, first):
 
 def test_both_ways_to_the_prefix_products_agree():
     rows = jnp.asarray(unit_rows(1, 2, 7, 5)).at[:, 5:].set(0.0)
-    by_loop = chain._prefix_products_by_loop(rows)
-    by_sum = chain._prefix_products_by_sum(rows)
+    by_loop = mutual_angular._prefix_products_by_loop(rows)
+    by_sum = mutual_angular._prefix_products_by_sum(rows)
     for left, right in zip(by_loop, by_sum, strict=True):
         np.testing.assert_allclose(left, right, atol=1e-14)
     np.testing.assert_array_equal(by_loop[2][0], [True] * 5 + [False] * 2)
@@ -43,8 +43,8 @@ def test_both_ways_to_the_prefix_products_agree():
         return lambda r: jnp.sum(weights * (products(r)[0] + 2 * products(r)[1]))
 
     np.testing.assert_allclose(
-        jax.grad(total(chain._prefix_products_by_loop))(rows),
-        jax.grad(total(chain._prefix_products_by_sum))(rows),
+        jax.grad(total(mutual_angular._prefix_products_by_loop))(rows),
+        jax.grad(total(mutual_angular._prefix_products_by_sum))(rows),
         atol=1e-12,
     )
 

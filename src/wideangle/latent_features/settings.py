@@ -12,7 +12,7 @@ from scipy import sparse
 from wideangle.latent_features.fit import Values
 from wideangle.latent_features.state import UNIT, Design, Gamma
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
-from wideangle.sphere.bessel import inverse_mean_resultant
+from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.storage import fingerprint
 
 PAPER_NOISE = 0.25

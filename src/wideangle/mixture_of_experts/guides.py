@@ -23,8 +23,8 @@ from wideangle.priors.components import ComponentPrior, GaussianComponents
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.sphere import vmf
-from wideangle.sphere.bessel import log_area
 from wideangle.sphere.geometry import normalise, safe_norm
+from wideangle.sphere.vmf import log_area
 from wideangle.types import Array, Components, Key, Scalar
 
 PRIOR_PAIRS = 2

@@ -8,19 +8,38 @@ this package work in polar coordinates instead, through :meth:`ComponentPrior.lo
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax, random
 from jax.scipy.special import digamma, gammaln, polygamma
-from numpyro.distributions import constraints
+from numpyro.distributions import Distribution, constraints
 
 from wideangle.checks import check_count, check_range, check_shape
-from wideangle.priors.fields import SortedFields
-from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.priors.support import nonzero_vectors
-from wideangle.sphere.bessel import log_area
+from wideangle.sphere.vmf import log_area
 from wideangle.types import Array, Components, Key, as_floating
+
+if TYPE_CHECKING:
+    from wideangle.priors.mutual_angular import MutualAngular
+
+
+class SortedFields(Distribution):
+    """A NumPyro distribution whose leaves come in order of their names.
+
+    NumPyro gathers the names through a set, whose order changes from process to process. What is
+    saved leaf by leaf would be read back in another order, kappa in the place of a rate.
+    """
+
+    @classmethod
+    def gather_pytree_data_fields(cls) -> tuple[str, ...]:
+        """Names of the fields that are leaves."""
+        return tuple(sorted(super().gather_pytree_data_fields()))
+
+    @classmethod
+    def gather_pytree_aux_fields(cls) -> tuple[str, ...]:
+        """Names of the fields that are part of the structure."""
+        return tuple(sorted(super().gather_pytree_aux_fields()))
 
 
 class ComponentPrior(SortedFields):

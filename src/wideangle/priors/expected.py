@@ -16,7 +16,7 @@ from jax.scipy.special import gammaln
 from wideangle.checks import is_concrete
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.factors import VmfGammaFactors
-from wideangle.sphere.bessel import log_area, log_mean_exp
+from wideangle.sphere.vmf import log_area, log_mean_exp
 from wideangle.types import Array
 
 

@@ -13,7 +13,7 @@ from jax import random
 from jax.scipy.special import digamma, gammaln
 
 from wideangle.sphere import vmf
-from wideangle.sphere.bessel import mean_resultant
+from wideangle.sphere.vmf import mean_resultant
 from wideangle.types import Array, Components, Key
 
 

@@ -16,13 +16,12 @@ from jax import lax
 from jax.scipy.special import digamma, polygamma
 
 from wideangle.checks import check_choice, check_range
-from wideangle.priors.chain import VANISHING, prefix_products
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.expected import expected_square_resultants
 from wideangle.priors.factors import VmfGammaFactors
-from wideangle.priors.mutual_angular import MutualAngular
-from wideangle.sphere.bessel import inverse_mean_resultant, mean_resultant
+from wideangle.priors.mutual_angular import VANISHING, MutualAngular, prefix_products
 from wideangle.sphere.geometry import normalise
+from wideangle.sphere.vmf import inverse_mean_resultant, mean_resultant
 from wideangle.types import Array, Components
 
 LEARNABLE = ("first", "magnitudes", "concentration")

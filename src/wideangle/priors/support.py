@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform, biject_to
 
-from wideangle.sphere.bessel import log_area
 from wideangle.sphere.geometry import normalise, safe_norm
+from wideangle.sphere.vmf import log_area
 from wideangle.types import Array
 
 

@@ -10,10 +10,10 @@ from multipledispatch import dispatch
 from numpyro.distributions import constraints
 
 from wideangle.checks import check_count, check_range, check_shape, check_unit
-from wideangle.priors.fields import SortedFields
+from wideangle.priors.components import SortedFields
 from wideangle.priors.support import unit_vector
 from wideangle.sphere import vmf
-from wideangle.sphere.bessel import mean_resultant_slope
+from wideangle.sphere.vmf import mean_resultant_slope
 from wideangle.types import Array, Key, as_floating
 
 

@@ -13,7 +13,7 @@ from wideangle.latent_features.rows.device import DenseRows
 from wideangle.latent_features.sampler.directions import Steps
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.latent_features.state import Design, Features, Gamma
-from wideangle.sphere.bessel import inverse_mean_resultant
+from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.types import Array, Key, Scalar
 from wideangle_lab.calibration.feature_problem import (
     FIXED,

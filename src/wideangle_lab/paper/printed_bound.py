@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.sphere.bessel import log_area
+from wideangle.sphere.vmf import log_area
 from wideangle.types import Array
 
 

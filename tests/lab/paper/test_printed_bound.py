@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from statistical import measured
-from wideangle.sphere.bessel import log_mean_exp
+from wideangle.sphere.vmf import log_mean_exp
 from wideangle_lab.paper.printed_bound import printed_log_normaliser
 
 RESULTANTS = np.concatenate([[0.0], np.geomspace(1e-3, 3e3, 60)])

@@ -46,9 +46,9 @@ from wideangle.latent_features.state import (
     reorder,
 )
 from wideangle.priors import stick_breaking
-from wideangle.priors.chain import pull_in_order
+from wideangle.priors.mutual_angular import pull_in_order
 from wideangle.sphere import vmf
-from wideangle.sphere.bessel import log_mean_exp
+from wideangle.sphere.vmf import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
 
 

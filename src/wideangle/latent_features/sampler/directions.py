@@ -29,8 +29,7 @@ from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Info, accept, make_info
 from wideangle.infer.slice import on_log_scale, slice_sampler
 from wideangle.latent_features.state import Design, Features, FeatureStats, Hyper, log_lik
-from wideangle.priors.chain import direction_of, pulls, sums_before
-from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.priors.mutual_angular import MutualAngular, direction_of, pulls, sums_before
 from wideangle.sphere import vmf
 from wideangle.types import Array, Components, Key, Scalar
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from wideangle.infer.slice import slice_sampler
 from wideangle.latent_features.state import Design, Features, FeatureStats, residual_energy
 from wideangle.priors import stick_breaking
-from wideangle.priors.chain import pulls, sums_before
-from wideangle.sphere.bessel import log_mean_exp, mean_resultant_slope
+from wideangle.priors.mutual_angular import pulls, sums_before
+from wideangle.sphere.vmf import log_mean_exp, mean_resultant_slope
 from wideangle.types import Key, Scalar
 
 MAX_DISCOUNT = 0.5

@@ -36,7 +36,7 @@ from wideangle.latent_features.state import (
     smallest_active,
 )
 from wideangle.priors import stick_breaking
-from wideangle.priors.chain import direction_of, log_density, pull_in_order
+from wideangle.priors.mutual_angular import direction_of, log_density, pull_in_order
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise
 from wideangle.types import Array, Components, Key, Scalar

@@ -22,9 +22,8 @@ from jax import lax
 
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.factors import VmfGammaFactors
-from wideangle.sphere.bessel import mean_resultant, mean_resultant_slope
 from wideangle.sphere.geometry import angular_spread
-from wideangle.sphere.vmf import scatter_weights
+from wideangle.sphere.vmf import mean_resultant, mean_resultant_slope, scatter_weights
 from wideangle.types import Array, Scalar
 
 HALVINGS = 25

@@ -27,8 +27,8 @@ from wideangle.mixture_of_experts.paper_vi.factor_objective import (
     summarise,
 )
 from wideangle.priors.components import GaussianComponents
-from wideangle.sphere.bessel import mean_resultant, mean_resultant_slope
 from wideangle.sphere.geometry import angular_spread, geodesic, normalise, safe_norm, tangent
+from wideangle.sphere.vmf import mean_resultant, mean_resultant_slope
 from wideangle.types import Array, Scalar
 
 
