@@ -11,7 +11,7 @@ from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.presentation.classifier import score_classes
 from wideangle.presentation.family import standard_error
 from wideangle.presentation.records import Sample, Scored, sampled_rows
-from wideangle.runs.sample import load_sample, save_sample
+from wideangle.runs.folder import load_sample, save_sample
 from wideangle.runs.split import split_rows
 from wideangle.runs.train import as_finite, mean_row
 from wideangle.storage import StorageError

@@ -24,16 +24,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from wideangle.frames.encoding import Encoding
-from wideangle.presentation.records import Run
+from wideangle.presentation.records import Run, Sample
 from wideangle.registry import FAMILIES, estimator_of
-from wideangle.runs.sample import load_sample, save_sample
-from wideangle.storage import StorageError
-from wideangle.storage.files import exchange, write
-from wideangle.storage.strict_json import from_json
+from wideangle.storage import StorageError, load_bundle, save_bundle
+from wideangle.storage.files import exchange, from_json, write
 
 FORMAT, VERSION = "wideangle-run", 2
 MODEL, SAMPLE = "model.safetensors", "sample.safetensors"
+_SAMPLE_KIND = "run-sample"
 PARTS = (MODEL, "settings.json", "metrics.json", "frame.json", SAMPLE)
 
 
@@ -190,3 +192,38 @@ def _replace(place: Path, folder: Path, old: Path) -> None:
     except OSError:
         os.rename(old, folder)
         raise
+
+
+def save_sample(sample: Sample, path: str | os.PathLike[str]) -> None:
+    """Write a sample to one file of arrays."""
+    arrays = {"rows": sample.rows} | {f"value_{k}": v for k, v in sample.values.items()}
+    if sample.y is not None:
+        arrays["y"] = sample.y
+    if sp.issparse(sample.X):
+        X = sp.csr_array(sample.X)
+        arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
+    else:
+        arrays["X"] = sample.X
+    meta = {"n_columns": int(sample.X.shape[1])}
+    save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=_SAMPLE_KIND)
+
+
+def load_sample(path: str | os.PathLike[str]) -> Sample:
+    """Read a sample written by :func:`save_sample`."""
+    arrays, meta = load_bundle(path, _SAMPLE_KIND)
+    try:
+        n = len(arrays["rows"])
+        if "X" in arrays:
+            X: Any = arrays["X"]
+        else:
+            parts = arrays["data"], arrays["indices"], arrays["indptr"]
+            X = sp.csr_array(parts, shape=(n, int(meta["n_columns"])))
+            X.check_format()
+        values = {k.removeprefix("value_"): v for k, v in arrays.items() if k.startswith("value_")}
+        y = arrays.get("y")
+        lengths = {X.shape[0], *(len(v) for v in values.values()), n if y is None else len(y)}
+        if lengths != {n} or X.ndim != 2:  # noqa: PLR2004
+            raise ValueError("lengths differ")
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise StorageError(f"{path} is not a sample this version can read ({error}).") from error
+    return Sample(X, arrays["rows"], y, values)

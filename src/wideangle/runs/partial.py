@@ -12,8 +12,7 @@ from typing import Any
 from wideangle.runs.folder import checksum
 from wideangle.runs.train import Job
 from wideangle.storage import StorageError
-from wideangle.storage.files import write
-from wideangle.storage.strict_json import from_json
+from wideangle.storage.files import from_json, write
 
 _MARK = "wideangle-partial"
 

@@ -18,8 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from wideangle.storage.files import PathLike, StorageError, write
-from wideangle.storage.strict_json import from_json, to_json
+from wideangle.storage.files import PathLike, StorageError, from_json, to_json, write
 
 FORMAT = "wideangle"
 VERSION = 1

@@ -1,9 +1,11 @@
-"""Writing a file whole or not at all."""
+"""Files written whole or not at all, and JSON as its standard has it: finite, every name once."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
+import math
 import os
 import secrets
 from collections.abc import Iterable
@@ -60,3 +62,35 @@ def exchange(one: PathLike, other: PathLike) -> bool:
             call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
         )
     return False
+
+
+def to_json(meta: dict[str, Any]) -> str:
+    """``meta`` as text, the same for equal contents."""
+    try:
+        return json.dumps(meta, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StorageError(
+            f"meta is not plain JSON with finite numbers ({error}): put numbers that may be NaN or "
+            "infinite into an array."
+        ) from error
+
+
+def from_json(text: str) -> Any:
+    """Contents of a text; ValueError or RecursionError if it is not such JSON."""
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return result
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is not a finite number")
