@@ -194,7 +194,7 @@ def test_more_experts_than_rows_give_no_nan(key):
 
 
 @pytest.mark.slow
-def test_softmax_experts_learn_three_classes_and_regularise(key):
+def test_softmax_experts_learn_three_classes_and_regularise(key, compile_quickly):
     generator = np.random.default_rng(0)
     targets = generator.integers(0, 3, 90)
     rows = generator.normal(size=(90, P)) + 4.0 * np.eye(P)[targets]
@@ -205,7 +205,7 @@ def test_softmax_experts_learn_three_classes_and_regularise(key):
         data,
         expert=SoftmaxExperts(3),
         diversity=5.0,
-        n_passes=300,
+        n_passes=100,
     )
     assert fits[0].sample(key, 5).experts.shape == (5, K, 3, P)
     assert np.mean(proba(fits, rows).argmax(axis=1) == targets) > 0.9
