@@ -7,8 +7,7 @@ from wideangle import Maximise, MixtureOfExpertsClassifier, Sampling
 
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
-    pytest.mark.filterwarnings("ignore:.*(R-hat|effective sample|ESS|diverg|chains)"),
-    pytest.mark.filterwarnings("ignore::wideangle.mixture_of_experts.estimator.CollapseWarning"),
+    pytest.mark.filterwarnings("ignore::wideangle.convergence.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
 ]
 ASCENT = Maximise(n_passes=150, n_starts=1)

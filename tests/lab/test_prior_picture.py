@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from wideangle import sphere
-from wideangle.sphere.vmf import mean_resultant
 from wideangle.sphere.geometry import pairwise_angles
+from wideangle.sphere.vmf import mean_resultant
 from wideangle_lab import prior_picture as picture
 
 

@@ -81,18 +81,20 @@ def of_fits(cases: Any, answer: Callable[[Any], None]) -> tuple[Any, Callable[[A
     return cases, lambda case: properties.outcome(partial(answer, case), case.wrong)
 
 
-def part_of(name: str, folder: Path) -> tuple[Any, Callable[[Any], str]]:
+def part_of(name: str, folder: Path, shapes: inputs.Shapes) -> tuple[Any, Callable[[Any], str]]:
     """Strategy and judge by name."""
     if name == "experts":
-        return of_fits(inputs.expert_cases(), properties.experts_answer)
+        return of_fits(inputs.expert_cases(shapes=shapes), properties.experts_answer)
     if name == "features":
-        return of_fits(inputs.feature_cases(), properties.features_answer)
+        return of_fits(inputs.feature_cases(shapes=shapes), properties.features_answer)
     return of_files(name.removesuffix("-files"), folder)
 
 
-def fuzz(name: str, n_examples: int, start: int, folder: Path) -> dict[str, Any]:
+def fuzz(
+    name: str, n_examples: int, start: int, folder: Path, shapes: inputs.Shapes = inputs.SHAPES
+) -> dict[str, Any]:
     """Try many inputs; what became of them, and the defects by kind with one input each."""
-    cases, judge = part_of(name, folder)
+    cases, judge = part_of(name, folder, shapes)
     counts: Counter[str] = Counter()
     defects: dict[str, str] = {}
 

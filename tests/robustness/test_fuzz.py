@@ -46,13 +46,14 @@ def test_a_wrong_answer_and_an_unclear_error_are_noticed():
 
 
 # Thousands of each kind are on docs/faults.md; a fit may have to be compiled, a file has not.
-MANY = {"experts": 300, "features": 120, "experts-files": 1500, "features-files": 1500}
+MANY = {"experts": 100, "features": 50, "experts-files": 1500, "features-files": 1500}
+ONE_SHAPE = (12,), (3,)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", MANY)
 def test_many(part, tmp_path):
-    record = fuzz.fuzz(part, MANY[part], 0, tmp_path)
+    record = fuzz.fuzz(part, MANY[part], 0, tmp_path, ONE_SHAPE)
     assert record["defects"] == {}
     assert sum(record["outcomes"].values()) == MANY[part]
     assert min(record["outcomes"].get(name, 0) for name in ("right", "refused")) > MANY[part] / 25

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,29 +35,29 @@ from wideangle_lab.datasets import load
 from wideangle_lab.machine import describe
 
 N_EXPERTS = 30
+ADULT = Size(32_561, 124, N_EXPERTS)
 SEED = 0
 CHAINS = (1, 4, 16, 64)
 NOT_TUNED = ", without autotuning"
 """Said of parts that were compiled in a hurry: their small products are several times slower."""
 
 
-def gradients() -> dict[str, Any]:
+def gradients(size: Size = ADULT, chains: Sequence[int] = CHAINS) -> dict[str, Any]:
     """Value and gradient of the likelihood at the size of Adult-9, for several chains at once."""
-    size = Size(32_561, 124, N_EXPERTS)
     weights, rows, targets = draw_problem(SEED, size)
     batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     slope = jax.value_and_grad(partial(log_lik, EXPERT))
-    result: dict[str, Any] = {"rows": size.rows, "columns": size.columns, "n_experts": N_EXPERTS}
-    for n in CHAINS:
+    result: dict[str, Any] = {"rows": size.rows, "columns": size.columns, "n_experts": size.experts}
+    for n in chains:
         many = jax.tree.map(lambda leaf, n=n: jnp.repeat(leaf[None], n, axis=0), weights)
-        stacked = jnp.ones((2 * N_EXPERTS * n, size.columns), jnp.float32)
-        slopes = jnp.ones((2 * N_EXPERTS * n, size.rows), jnp.float32)
+        stacked = jnp.ones((2 * size.experts * n, size.columns), jnp.float32)
+        slopes = jnp.ones((2 * size.experts * n, size.rows), jnp.float32)
         ours = jax.jit(jax.vmap(slope, (0, None)))
         floor = jax.jit(lambda a, s, x: (a @ x.T, s @ x))
         with jax.default_matmul_precision("highest"):
             seconds = timed(partial(ours, many, batch))
             products = timed(partial(floor, stacked, slopes, batch.rows))
-        flops = 2 * 2 * 2 * N_EXPERTS * n * size.rows * size.columns
+        flops = 2 * 2 * 2 * size.experts * n * size.rows * size.columns
         result[f"{n} chains"] = {
             "seconds": seconds,
             "products_seconds": products,
