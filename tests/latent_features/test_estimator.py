@@ -27,6 +27,7 @@ from wideangle import (
 from wideangle.convergence import ConvergenceWarning
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features.posterior import some_draws
+from wideangle.latent_features.predict import stacked
 from wideangle.latent_features.predict.score import activation, expected_rows
 from wideangle.latent_features.search.start import Start
 
@@ -395,3 +396,44 @@ def test_the_contract_of_scikit_learn_is_kept(estimator, check):
 def test_every_setting_keeps_what_depends_on_its_fit(estimator, check):
     with quiet():
         check(estimator)
+
+
+def stacked_fit(rows=X):
+    model = quick()
+    inference = model.choice("inference")
+    inference.combine = "stacking"
+    with quiet():
+        return model.set_params(inference=inference).fit(rows)
+
+
+def test_stacked_chains_are_weighed_by_hidden_entries(tmp_path):
+    model = stacked_fit()
+    shares = model.chain_weights_
+    assert shares.shape == (2,) and shares.sum() == pytest.approx(1.0) and (shares >= 0).all()
+    assert "by stacking of entries hidden at the fit" in model.summary()
+    path = tmp_path / "model"
+    model.chains_ = model.chains_._replace(stacked=np.array([1.0, 0.0]))
+    first = model.reconstruct(X)
+    model.save(path)
+    np.testing.assert_array_equal(LatentFeatureModel.load(path).reconstruct(X), first)
+    model.chains_ = model.chains_._replace(stacked=np.array([0.0, 1.0]))
+    assert not np.array_equal(model.reconstruct(X), first)
+    with pytest.raises(ValueError, match="rows must be dense"):
+        stacked_fit(sparse.csr_array(X))
+
+
+def test_a_chain_that_cannot_predict_hidden_entries_has_no_weight():
+    model = fitted()
+    hidden = stacked.hidden_entries(X, 0)
+    assert hidden.sum() == int(np.ceil(0.05 * X.size))
+    matrix, offset = model.scaling_.apply(X)
+    wrong = [
+        draw if chain else draw._replace(vectors=-draw.vectors)
+        for draw, chain in zip(model.chains_.draws, model.chains_.chains, strict=True)
+    ]
+    chains = model.chains_._replace(draws=wrong)
+    np.testing.assert_array_equal(
+        stacked.chain_weights(chains, matrix, hidden, 0, offset), [0.0, 1.0]
+    )
+    gaps = stacked.hidden_entries(GAPS, 1)
+    assert not np.isnan(GAPS[gaps]).any()

@@ -1,17 +1,19 @@
 """What chains say together: components of seen entries, units, sentences."""
 
+import warnings
+
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import norm
 
-from latent_features.feature_fits import GAPS, fitted
+from latent_features.feature_fits import GAPS, X, fitted
 from wideangle.latent_features import posterior as lfm_posterior
 from wideangle.latent_features.files import as_hyper
 from wideangle.latent_features.posterior import (
     DrawsOfChains,
     disagreements,
     some_draws,
-    to_arviz,
 )
 from wideangle.latent_features.rows import rows_in_memory
 from wideangle.latent_features.rows.memory import gram_of
@@ -78,6 +80,20 @@ def test_predictions_use_states_of_every_chain():
     assert len(few) == 3 and numbers.tolist() == [0, 1, 2]
 
 
+def test_draws_of_stacked_chains_are_in_proportion_to_their_weights():
+    states = [state(1, noise=float(i)) for i in range(60)]
+    chains = np.repeat(np.arange(4), 15)
+    shares = np.array([0.6, 0.0, 0.4, 0.0])
+    found = DrawsOfChains(states, chains, {}, shares)
+    np.testing.assert_array_equal(found.weights, shares)
+    draws, numbers = some_draws(found)
+    assert np.bincount(chains[numbers], minlength=4).tolist() == [15, 0, 10, 0]
+    assert len(np.unique(numbers)) == 25  # spread over each chain
+    assert [draw.noise_variance for draw in draws] == numbers.tolist()
+    _, numbers = some_draws(DrawsOfChains(states[:2], np.arange(2), {}, np.array([0.2, 0.8])))
+    assert np.bincount(numbers).tolist() == [5, 20]
+
+
 @pytest.mark.parametrize("magnitude_shape", [None, 3.0], ids=["gaussian", "polar"])
 def test_the_trace_is_in_units_of_the_data(magnitude_shape):
     numbers = {name: np.array([[1.0, 4.0]]) for name in ("noise_variance", "residual_rms", "rate")}
@@ -127,10 +143,26 @@ def test_chains_that_disagree_are_reported():
 def test_arviz_gets_both_groups(name):
     pytest.importorskip("arviz")
     one = fitted(name)
-    found = to_arviz(one.trace_, one.posterior_)
+    found = one.to_arviz()
     np.testing.assert_array_equal(
         found["posterior"]["noise_scale"].values, one.trace_.values["noise_scale"]
     )
     np.testing.assert_array_equal(
         found["posterior_raw"]["features"].values, one.posterior_.values["features"]
     )
+    assert found["posterior_raw"]["features"].dims == ("chain", "draw", "feature", "column")
+
+
+def test_arviz_can_leave_one_out_given_rows():
+    arviz = pytest.importorskip("arviz")
+    one = fitted()
+    found = one.to_arviz(X)
+    assert found["log_likelihood"]["x"].dims == ("chain", "draw", "row")
+    assert found["posterior"]["log_lik"].shape == found["log_likelihood"]["x"].shape[:2]
+    np.testing.assert_array_equal(found["observed_data"]["rows"], X)
+    every = logsumexp(found["log_likelihood"]["x"].values.reshape(-1, len(X)), axis=0)
+    draws = np.prod(found["log_likelihood"]["x"].shape[:2])
+    np.testing.assert_allclose(every - np.log(draws), one.score_samples(X), rtol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of chains this short
+        assert np.isfinite(arviz.loo(found, var_name="x").elpd_loo)

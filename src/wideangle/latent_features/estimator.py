@@ -29,7 +29,7 @@ from wideangle.latent_features.posterior import (
     to_arviz,
     trace,
 )
-from wideangle.latent_features.predict import score
+from wideangle.latent_features.predict import score, stacked
 from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows import on_device, rows_for_sweeps, rows_in_memory
 from wideangle.latent_features.settings import (
@@ -120,6 +120,10 @@ class LatentFeatureModel(
         R-hat and effective sample size of them; ``needed`` marks what predictions depend on.
     start_objectives_ : array (n_chains,)
         What the search for features reached, once per chain.
+    chain_weights_ : array (n_chains,)
+        Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
+        a twentieth of the entries, hidden from the fit, is predicted best. Components and numbers
+        of features count all chains alike.
     noise_scale_, alpha_, concentration_ : float
         Posterior means.
 
@@ -191,9 +195,10 @@ class LatentFeatureModel(
         self._validate_params()
         X = self._check(X, reset=True)
         self._check_settings(X.shape[1])
-        self.scaling_ = learn_scaling(X, standardise=self.standardise)
-        matrix, offset = self.scaling_.apply(X)
         key = self._draw_seed()
+        hidden, seen = self._hide(X)
+        self.scaling_ = learn_scaling(seen, standardise=self.standardise)
+        matrix, offset = self.scaling_.apply(seen)
         in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
         rows = rows_for_sweeps(matrix, offset, in_memory)
         task = self._task(X.shape[1], self._plan(), on_device=on_device(matrix))
@@ -202,7 +207,23 @@ class LatentFeatureModel(
             mark = fingerprint_of(settings, matrix, offset, self._seed)
             task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
         self._keep(fit(key, in_memory, rows, task), X.shape[0])
+        if hidden is not None:
+            matrix, offset = self.scaling_.apply(X)
+            found = stacked.chain_weights(self.chains_, matrix, hidden, self._seed, offset)
+            self.chains_ = self.chains_._replace(stacked=found)
         return self
+
+    def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
+        """Entries that weights of chains are learned from, and the rows without them."""
+        if getattr(self.choice("inference"), "combine", "equal") == "equal":
+            return None, X
+        if sparse.issparse(X):
+            raise ValueError(
+                "inference.combine='stacking': entries are hidden from the fit as missing, for "
+                "which rows must be dense; use X.toarray() or combine='equal'."
+            )
+        hidden = stacked.hidden_entries(X, self._seed)
+        return hidden, np.where(hidden, np.nan, X)
 
     def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
         """Fit to rows that stay on disk, by exact sweeps over all of them.
@@ -225,6 +246,11 @@ class LatentFeatureModel(
         if self.checkpoint is not None:
             raise ValueError(
                 f"checkpoint={self.checkpoint!r} is for rows in memory: leave it out of fit_stream."
+            )
+        if getattr(self.choice("inference"), "combine", "equal") == "stacking":
+            raise ValueError(
+                "inference.combine='stacking' needs missing entries, which rows on disk cannot "
+                "have: use 'equal'."
             )
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
@@ -428,6 +454,12 @@ class LatentFeatureModel(
         return rng.permutation(rows) * self.scaling_.scale + self.scaling_.shift
 
     @property
+    def chain_weights_(self) -> np.ndarray:
+        """Weight of each chain in predictions; everything else counts all chains alike."""
+        check_is_fitted(self)
+        return self.chains_.weights
+
+    @property
     def posterior_(self) -> Draws:
         """Kept states, raw, padded with zeros and in units of the data; made when asked for."""
         if not self.__sklearn_is_fitted__():
@@ -448,10 +480,30 @@ class LatentFeatureModel(
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    def to_arviz(self) -> Any:
-        """Draws for ArviZ: numbers that can be compared between chains, and raw states, apart."""
+    def to_arviz(self, X: Any = None) -> Any:
+        """Draws for ArviZ: numbers that can be compared between chains, and raw states, apart.
+
+        Given rows there are also ``log_likelihood``, their log density with assignments summed out
+        in every draw, and ``observed_data``: for ``arviz.loo(model.to_arviz(X))``, which leaves out
+        a row at a time and is not to be trusted where rows are wide (see its ``pareto_k``); entries
+        left out, :meth:`score_entries`, are the better comparison.
+        """
         check_is_fitted(self)
-        return to_arviz(self.trace_, self.posterior_)
+        columns, raw = self.presentation(self).entry_names(), self.posterior_
+        if X is None:
+            return to_arviz(self.trace_, raw, columns)
+        X = self._check(X, reset=False)
+        matrix, offset = self.scaling_.apply(X)
+        units = n_observed(X) * np.log(self.scaling_.scale)
+        found = np.stack(
+            [
+                score.log_likelihood([draw], matrix, self._seed, offset=offset) - units
+                for draw in self.chains_.draws
+            ]
+        )
+        by_chain = [found[self.chains_.chains == c][: raw.n_draws] for c in range(raw.n_chains)]
+        observed = X.toarray() if sparse.issparse(X) else X
+        return to_arviz(self.trace_, raw, columns, np.stack(by_chain), observed)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

@@ -184,6 +184,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "shift": model.scaling_.shift,
         "start_objectives": model.start_objectives_,
         "chains": model.chains_.chains,
+        **({} if model.chains_.stacked is None else {"stacked": model.chains_.stacked}),
         **{f"draws_{name}": array for name, array in pack_draws(model.chains_.draws).items()},
         **{f"trace_{name}": array for name, array in model.chains_.trace.items()},
         **{f"matched_{name}": array for name, array in matched.items()},
@@ -219,7 +220,8 @@ def _restore(cls: type, arrays: Arrays, meta: dict[str, Any]) -> Any:
     model.n_rows_ = int(meta["n_rows"])
     model._seed = int(meta["seed"])
     draws = unpack_draws(_part(arrays, "draws_"))
-    model.chains_ = DrawsOfChains(draws, arrays["chains"], _part(arrays, "trace_"))
+    trace = _part(arrays, "trace_")
+    model.chains_ = DrawsOfChains(draws, arrays["chains"], trace, arrays.get("stacked"))
     model.matched_ = Matched(**_part(arrays, "matched_"), n_disputed=int(meta["n_disputed"]))
     _check_sizes(model)
     model._summarise()
@@ -239,6 +241,9 @@ def _check_sizes(model: Any) -> None:
         and 0 not in min(lengths)
         and bool(np.all(trace["noise_variance"] >= 0))
         and model.chains_.chains.shape == (len(draws),)
+        and model.chains_.weights.shape == (int(model.chains_.chains.max()) + 1,)
+        and bool(np.all(model.chains_.weights >= 0))
+        and bool(np.isclose(model.chains_.weights.sum(), 1.0))
         and model.scaling_.shift.shape == (model.n_features_in_,)
         and found.components.shape == (n_components, model.n_features_in_)
         and found.index.shape == (len(draws), n_components)

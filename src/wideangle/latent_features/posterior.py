@@ -40,6 +40,14 @@ class DrawsOfChains(NamedTuple):
     """(draws,) number of the chain of each draw."""
     trace: dict[str, np.ndarray]
     """(chain, draw) each, in scaled units."""
+    stacked: np.ndarray | None = None
+    """(chain,) weights of chains in predictions, where they are not the same for all."""
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(chain,) weights of chains in predictions."""
+        n_chains = int(self.chains.max()) + 1
+        return np.full(n_chains, 1.0 / n_chains) if self.stacked is None else self.stacked
 
     @property
     def dim(self) -> int:
@@ -58,9 +66,17 @@ def gather(chains: list[Chain]) -> DrawsOfChains:
 
 
 def some_draws(chains: DrawsOfChains) -> tuple[list[Draw], np.ndarray]:
-    """At most :data:`N_DRAWS` draws, evenly spaced over all chains, and their numbers."""
+    """At most :data:`N_DRAWS` draws, evenly spaced over all chains, and their numbers.
+
+    Of chains with weights of their own the draws are in proportion, some of them more than once.
+    """
     total = len(chains.draws)
-    numbers = np.unique(np.linspace(0, total - 1, min(N_DRAWS, total)).round().astype(int))
+    if chains.stacked is None:
+        numbers = np.unique(np.linspace(0, total - 1, min(N_DRAWS, total)).round().astype(int))
+    else:
+        share = (chains.stacked / np.bincount(chains.chains))[chains.chains]
+        levels = (np.arange(N_DRAWS) + 0.5) / N_DRAWS
+        numbers = np.searchsorted(np.cumsum(share), levels * share.sum()).clip(max=total - 1)
     return [chains.draws[i] for i in numbers], numbers
 
 
@@ -138,11 +154,32 @@ def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[
     return sentences
 
 
-def to_arviz(trace_draws: Draws, raw: Draws) -> Any:
-    """Groups ``posterior`` (comparable between chains) and ``posterior_raw``."""
+def to_arviz(
+    trace_draws: Draws,
+    raw: Draws,
+    columns: Sequence[str],
+    log_lik: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
+) -> Any:
+    """Groups ``posterior`` (comparable between chains) and ``posterior_raw``.
+
+    With the log density (chain, draw, row) of the ``observed`` rows also ``log_likelihood`` and
+    ``observed_data``; the trace, which has every sweep, is then thinned to the draws that were
+    kept, so that all groups are of the same ones.
+    """
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
-    return convert({"posterior": trace_draws.values, "posterior_raw": raw.values})
+    groups = {"posterior": dict(trace_draws.values), "posterior_raw": raw.values}
+    coords: dict[str, Any] = {"column": columns}
+    if log_lik is not None and observed is not None:
+        thin = trace_draws.n_draws // log_lik.shape[1]
+        kept = slice(thin - 1, thin * log_lik.shape[1], thin)
+        groups["posterior"] = {name: v[:, kept] for name, v in trace_draws.values.items()}
+        groups |= {"log_likelihood": {"x": log_lik}, "observed_data": {"rows": observed}}
+        coords["row"] = np.arange(len(observed))
+    of_features = {name: ["feature"] for name in ("weights", "counts")}
+    dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
+    return convert(groups, coords=coords, dims=dims | of_features)
 
 
 # ---------------------------------------------------------------- components

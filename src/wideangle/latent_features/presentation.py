@@ -175,6 +175,11 @@ the rows ask for.
             words = f"mean {mean:.0f}°, smallest {smallest:.0f}°"
             rows.append(("angles between components", words))
         rows += self.chain_facts()
+        if model.chains_.stacked is not None:
+            shares = ", ".join(f"{share:.2f}" for share in model.chain_weights_)
+            rows.append(
+                ("weights of chains", f"{shares}, by stacking of entries hidden at the fit")
+            )
         rows.append(("features chains disagree on", f"{model.matched_.n_disputed}"))
         if self.interrupted:
             rows.append(("stopped early", "yes: the draws up to then are kept"))
