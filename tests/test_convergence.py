@@ -85,6 +85,11 @@ def test_following_the_advice_on_slow_chains_ends_the_warning():
 def test_with_a_limit_on_time_the_advice_is_about_time():
     chosen = Sampling()
     chosen.n_draws, chosen.max_time = "auto", 120.0
+    values = trace(log_lik=slow())
+    sentence = str(caution(values, summarise(values, NEEDED), 0.0, chosen))
+    chosen.max_time = None
+    assert str(caution(values, summarise(values, NEEDED), 0.0, chosen, 120.0)) == sentence
+    chosen.max_time = 120.0
     assert re.search(
         r"Sampling\(max_time=\d+\) lets them run about", said(trace(log_lik=slow()), 0, chosen)
     )

@@ -119,7 +119,11 @@ def _known(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def caution(
-    values: Mapping[str, Any], summary: Summary, divergent: float, inference: Any = None
+    values: Mapping[str, Any],
+    summary: Summary,
+    divergent: float,
+    inference: Any = None,
+    max_time: float = 0.0,
 ) -> ConvergenceWarning | None:
     """The one sentence about a fit whose predictions are not settled, or None.
 
@@ -133,13 +137,15 @@ def caution(
         Share of the draws with a divergent trajectory.
     inference
         The :class:`~wideangle.Sampling` of the fit: what to change is said in its terms.
+    max_time
+        Seconds after which chains of automatic length end, where ``inference`` does not say.
     """
     found = agreement(summary)
     n_draws = np.shape(next(iter(values.values())))[1]
     if n_draws < MIN_DRAWS:
         return ConvergenceWarning(
             f"Chains of {n_draws} draws are too short to tell whether predictions agree",
-            _longer(inference, n_draws, ESS_LIMIT / max(n_draws, 1)),
+            _longer(inference, n_draws, ESS_LIMIT / max(n_draws, 1), max_time),
         )
     if not found.good and _apart(values, found):
         if getattr(inference, "combine", None) == "stacking":
@@ -153,7 +159,7 @@ def caution(
         return ConvergenceWarning(
             "Predictions rest on too few independent draws (effective sample size "
             f"{found.ess:.0f}, R-hat {found.rhat:.2f})",
-            _longer(inference, n_draws, max(ESS_LIMIT / found.ess, 2.0)),
+            _longer(inference, n_draws, max(ESS_LIMIT / found.ess, 2.0), max_time),
         )
     if divergent > DIVERGENT_LIMIT:
         return ConvergenceWarning(
@@ -183,11 +189,11 @@ def _apart(values: Mapping[str, Any], found: Agreement) -> bool:
     return (found.rhat**2 - 1.0) * float(np.nanmean(alone)) > APART
 
 
-def _longer(inference: Any, n_draws: int, factor: float) -> str:
+def _longer(inference: Any, n_draws: int, factor: float, max_time: float) -> str:
     """Advice to run the chains for longer, and what it costs."""
     times = f"about {math.ceil(factor)} times as long"
-    seconds = getattr(inference, "max_time", None)
-    if getattr(inference, "n_draws", None) == "auto" and isinstance(seconds, int | float):
+    if getattr(inference, "n_draws", None) == "auto":
+        seconds = getattr(inference, "max_time", None) or max_time
         return f"{{inference__max_time={_round_up(factor * seconds)}}} lets them run {times}"
     if inference is None:
         return f"draw {times}"

@@ -73,15 +73,16 @@ class Draws:
         return summarise(self.values, self.needed)
 
     def caution(
-        self, summary: Summary | None = None, inference: Any = None
+        self, summary: Summary | None = None, inference: Any = None, max_time: float = 0.0
     ) -> ConvergenceWarning | None:
         """What is wrong with the predictions of these draws, in a sentence, or None.
 
-        ``inference`` is the :class:`~wideangle.Sampling` that the advice is about.
+        ``inference`` is the :class:`~wideangle.Sampling` that the advice is about, and ``max_time``
+        the seconds that hold where it gives none.
         """
         values = dict(named_leaves(self.values))
         share = share_divergent(self.stats)
-        return caution(values, summary or self.summary(), share, inference)
+        return caution(values, summary or self.summary(), share, inference, max_time)
 
     def followed_by(self, later: Draws) -> Draws:
         """These draws and those of the same chains taken up again."""

@@ -158,4 +158,6 @@ def _run(
         "seed": seed,
         **(more or {}),
     }
-    return make_run(kind, model, rows, settings, present(model).warnings(), stages)
+    found = present(model).caution()
+    sentences = [] if found is None else [str(found)]
+    return make_run(kind, model, rows, settings, sentences, stages)

@@ -360,7 +360,7 @@ class LatentFeatureModel(
             warnings.warn(
                 "interrupted: the draws up to then are kept", RuntimeWarning, stacklevel=3
             )
-        sentence = self.trace_.caution(self.diagnostics_, self.choice("inference"))
+        sentence = self.presentation(self).caution()
         if sentence is not None:
             warnings.warn(sentence, stacklevel=3)
 

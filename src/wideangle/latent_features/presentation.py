@@ -70,6 +70,7 @@ the rows ask for.
         "residual_rms": "size of the residuals",
         "feature_scale": "size of the features",
     }
+    max_time: ClassVar[float] = 300.0
     counted: ClassVar[str] = "n_active"
     options: ClassVar[tuple[Option, ...]] = (
         *prior_options("features", "0.1", ("mutual-angular", "vmf", "gaussian")),

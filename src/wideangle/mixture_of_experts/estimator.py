@@ -250,7 +250,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.diagnostics_ = None
         if isinstance(self.choice("inference"), Sampling):
             self.diagnostics_ = self.trace_.summary()
-            sentence = self.trace_.caution(self.diagnostics_, self.choice("inference"))
+            sentence = self.presentation(self).caution()
             if sentence is not None:
                 warnings.warn(sentence, stacklevel=3)
 

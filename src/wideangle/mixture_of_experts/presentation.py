@@ -53,6 +53,7 @@ class ExpertPresentation(ClassifierPresentation):
         "mean_angle": "mean angle, radians",
         "probability": "probability at watched row",
     }
+    max_time: ClassVar[float] = 120.0
     counted: ClassVar[str] = "n_used"
     options: ClassVar[tuple[Option, ...]] = (
         Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.convergence import account
+from wideangle.convergence import ConvergenceWarning, account
 from wideangle.presentation.records import (
     Card,
     Chart,
@@ -54,6 +54,8 @@ class Presentation:
     """Whether numbers of a table get one unit before the fit, and ``--scale`` is offered."""
     words: ClassVar[Mapping[str, str]] = {}
     """Quantities of ``trace_`` in words, the most telling first."""
+    max_time: ClassVar[float] = 0.0
+    """Seconds after which chains that choose their length end, where nothing else is asked for."""
     counted: ClassVar[str] = ""
     """The quantity of ``trace_`` that counts the components of a draw."""
     where: ClassVar[Section] = Section(
@@ -145,14 +147,13 @@ class Presentation:
         summary = self.model.diagnostics_
         return [] if summary is None else account(summary, self.words)
 
-    def warnings(self) -> list[str]:
+    def caution(self) -> ConvergenceWarning | None:
         """The sentence of the fit about predictions that are not settled, if there is one."""
         model = self.model
         if model.diagnostics_ is None:
-            return []
+            return None
         inference = getattr(model, "choice", lambda _: None)("inference")
-        found = model.trace_.caution(model.diagnostics_, inference)
-        return [] if found is None else [str(found)]
+        return model.trace_.caution(model.diagnostics_, inference, self.max_time)
 
     @classmethod
     def option_named(cls, setting: str, value: str) -> str | None:
