@@ -32,6 +32,8 @@ whatever the number of rows. The Monte Carlo error of 64 draws is an eighth of t
 standard deviation of a probability, 0.005 where that is 0.04, and costs about 1e-4 nats."""
 BLOCK_SCORES = 2**18
 """Scores of a block of rows, in all draws: 1 MiB, which a cache holds."""
+HOST_ROWS = 4096
+"""Rows up to which an accelerator is not asked: it would first have to compile."""
 TRACE_SCORES = 2**22
 """Scores of the gate at the reference rows that are held at a time."""
 BLOCK = 64
@@ -95,7 +97,7 @@ def _over_draws(
 ) -> np.ndarray:
     """Class probabilities and, if asked for, their entropy, averaged over draws, (N, C + 1)."""
     weights, shares = chosen_draws(draws, chain_weights)
-    if jax.default_backend() == "cpu":
+    if jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS:
         found = _on_host(expert, weights, shares, rows, uncertain)
     else:
         parts = [_on_device(expert, weights, shares, chunk) for _, chunk in chunks(rows)]
