@@ -27,7 +27,27 @@ unit_vectors = constraints.independent(unit_vector, 1)
 """A set of unit vectors: the rows of the last two axes."""
 
 
-class _NonzeroVector(constraints.Constraint):
+class _OfLengths:
+    """Typical log-length of vectors and its spread, as the data of a support or a map."""
+
+    def __init__(self, log_length: Array, spread: Array) -> None:
+        self.log_length = log_length
+        self.spread = spread
+
+    def tree_flatten(self) -> Any:
+        """Both are data."""
+        return (self.log_length, self.spread), (("log_length", "spread"), {})
+
+    def eq(self, other: object, static: bool = False) -> Any:
+        """Whether ``other`` is the same."""
+        if not isinstance(other, type(self)):
+            return False
+        same = jnp.array_equal(self.log_length, other.log_length)
+        same &= jnp.array_equal(self.spread, other.spread)
+        return bool(same) if static else same
+
+
+class _NonzeroVector(_OfLengths, constraints.Constraint):
     r"""Vectors other than 0, with the typical log-length and its spread as a hint for the map.
 
     Mathematically all of :math:`R^p` up to a null set. The two numbers only choose coordinates in
@@ -36,25 +56,11 @@ class _NonzeroVector(constraints.Constraint):
 
     event_dim = 1
 
-    def __init__(self, log_length: Array, spread: Array) -> None:
-        self.log_length = log_length
-        self.spread = spread
-
     def __call__(self, x: Array) -> Array:
         return jnp.all(jnp.isfinite(x), axis=-1) & jnp.any(x != 0, axis=-1)
 
     def feasible_like(self, prototype: Array) -> Array:
         return jnp.full_like(prototype, 1.0)
-
-    def tree_flatten(self) -> Any:
-        return (self.log_length, self.spread), (("log_length", "spread"), {})
-
-    def eq(self, other: object, static: bool = False) -> Any:
-        if not isinstance(other, _NonzeroVector):
-            return False
-        same = jnp.array_equal(self.log_length, other.log_length)
-        same &= jnp.array_equal(self.spread, other.spread)
-        return bool(same) if static else same
 
 
 def nonzero_vectors(log_length: Array, spread: Array) -> constraints.Constraint:
@@ -96,7 +102,7 @@ class DirectionTransform(Transform):
         return isinstance(other, DirectionTransform)
 
 
-class PolarTransform(Transform):
+class PolarTransform(_OfLengths, Transform):
     r"""A vector from a Gaussian direction and a standardised log-length.
 
     .. math:: (x, t) \in R^{p+1} \;\mapsto\; a = e^{c + st}\, x/|x|
@@ -110,10 +116,6 @@ class PolarTransform(Transform):
 
     domain = constraints.real_vector  # pyright: ignore
     codomain = constraints.real_vector  # pyright: ignore
-
-    def __init__(self, log_length: Array, spread: Array) -> None:
-        self.log_length = log_length
-        self.spread = spread
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """One coordinate fewer."""
@@ -140,18 +142,6 @@ class PolarTransform(Transform):
         passenger = DirectionTransform().log_abs_det_jacobian(x[..., :-1], y)
         # g^(p-1) from the vector to polar form, g s from the length to its standardised log
         return passenger + y.shape[-1] * self._log_magnitude(x) + jnp.log(self.spread)
-
-    def tree_flatten(self) -> Any:
-        """Both hints are data."""
-        return (self.log_length, self.spread), (("log_length", "spread"), {})
-
-    def eq(self, other: object, static: bool = False) -> Any:
-        """Whether ``other`` is the same map."""
-        if not isinstance(other, PolarTransform):
-            return False
-        same = jnp.array_equal(self.log_length, other.log_length)
-        same &= jnp.array_equal(self.spread, other.spread)
-        return bool(same) if static else same
 
 
 @biject_to.register(_UnitVector)
