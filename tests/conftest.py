@@ -2,8 +2,10 @@
 
 import gc
 import os
+import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -110,6 +112,21 @@ def collected(pytestconfig: pytest.Config) -> set[str]:
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.key(0)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command in this process: exit code, stdout, stderr, without colours."""
+    from wideangle import cli
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["wideangle", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out, err = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in capsys.readouterr())
+        return stopped.value.code, out, err
+
+    return run
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,21 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wideangle import __version__, cli
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command in this process: exit code, stdout, stderr, without colours."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wideangle", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        plain = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in capsys.readouterr())
-        return stopped.value.code, *plain
-
-    return run
+from wideangle import __version__
 
 
 @pytest.fixture
@@ -120,8 +105,7 @@ def test_a_negative_seed_is_refused(command):
 @pytest.mark.parametrize(
     "error", [KeyError("bug"), ModuleNotFoundError("gone", name="wideangle.gone")]
 )
-def test_our_own_mistakes_are_not_hidden(monkeypatch, replace_run, error):
+def test_our_own_mistakes_are_not_hidden(command, replace_run, error):
     replace_run("demo", raises(error))
-    monkeypatch.setattr(sys, "argv", ["wideangle", "demo"])
     with pytest.raises(type(error)):
-        cli.main()
+        command("demo")

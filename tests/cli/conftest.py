@@ -1,27 +1,9 @@
 """The command in this process, with its exit code and what it prints."""
 
-import re
-import sys
-
 import pytest
 
 import fitted_runs
 from compiling import optimised
-from wideangle import cli
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command: exit code, stdout, stderr, without colours."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wideangle", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        plain = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in capsys.readouterr())
-        return stopped.value.code, *plain
-
-    return run
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 
 import wideangle
 import wideangle_lab
-from wideangle import cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,16 +51,14 @@ class WithoutLab:
         ["datasets", "images", ".", "-o", "words.npz"],
     ],
 )
-def test_without_the_lab_its_commands_say_where_to_get_it(tmp_path, monkeypatch, capsys, arguments):
+def test_without_the_lab_its_commands_say_where_to_get_it(
+    tmp_path, monkeypatch, command, arguments
+):
     for name in [name for name in sys.modules if name.partition(".")[0] == "wideangle_lab"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [WithoutLab(), *sys.meta_path])
-    monkeypatch.setattr(sys, "argv", ["wideangle", *arguments])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "in a checkout, run `pip install -e .`" in shown.err
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert "in a checkout, run `pip install -e .`" in err
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,6 @@ from wideangle import (
     MixtureOfExpertsClassifier,
     Sampling,
     Search,
-    cli,
 )
 from wideangle.cluster import on_cluster
 from wideangle_lab.paper.records import read_all
@@ -117,7 +116,7 @@ def test_fits_with_many_seeds_survive_the_loss_of_a_worker():
     np.testing.assert_array_equal(together, alone)
 
 
-def test_tables_of_the_paper_survive_the_loss_of_a_worker(tmp_path, monkeypatch, capsys):
+def test_tables_of_the_paper_survive_the_loss_of_a_worker(tmp_path, command):
     seeds = [part for seed in range(8) for part in ("--seed", str(seed))]
     arguments = ["reproduce", "4", "--quick", "--method", "KSVM", *seeds, "-o", str(tmp_path)]
 
@@ -125,12 +124,8 @@ def test_tables_of_the_paper_survive_the_loss_of_a_worker(tmp_path, monkeypatch,
         return len(list(tmp_path.rglob("KSVM*.json"))) >= 1
 
     with cluster() as workers, one_is_killed(workers, some_are_done) as dead:
-        monkeypatch.setattr(
-            sys, "argv", ["wideangle", *arguments, "--dask", workers.scheduler_address]
-        )
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-    assert stopped.value.code == 0, capsys.readouterr().err
+        code, _, told = command(*arguments, "--dask", workers.scheduler_address)
+    assert code == 0, told
     assert len(dead) == 1
     assert {record.cell.seed for record in read_all(tmp_path / "cells", "classifiers")} == set(
         range(8)

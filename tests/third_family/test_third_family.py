@@ -2,13 +2,12 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from wideangle import cli, plots
+from wideangle import plots
 from wideangle.registry import FAMILIES
 from wideangle.runs.folder import read_run
 
@@ -18,18 +17,6 @@ pytest.importorskip("matplotlib")
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     monkeypatch.setitem(FAMILIES, "groups", "third_family.estimator:Groups")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wideangle", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        plain = (re.sub(r"\x1b\[[0-9;]*m", "", text) for text in capsys.readouterr())
-        return stopped.value.code, *plain
-
-    return run
 
 
 @pytest.fixture

@@ -220,12 +220,6 @@ def test_the_list_of_the_real_files(real, capsys):
     assert {one["file"] for one in listed} <= {"present", "missing", "generated"}
 
 
-def test_the_command_lists_them(small, capsys, monkeypatch):
-    import sys
-
-    from wideangle import cli
-
-    monkeypatch.setattr(sys, "argv", ["wideangle", "datasets", "--json"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert len(json.loads(capsys.readouterr().out)["datasets"]) == len(ENTRIES)
+def test_the_command_lists_them(small, command):
+    _, shown, _ = command("datasets", "--json")
+    assert len(json.loads(shown)["datasets"]) == len(ENTRIES)

@@ -1,13 +1,12 @@
 """Cells of latent features: what they measure, what they leave, what is said about them."""
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from wideangle import LatentFeatureModel, cli
+from wideangle import LatentFeatureModel
 from wideangle.latent_features.predict.score import EntryScores
 from wideangle.settings import PitmanYor, VonMisesFisherPrior, as_plain
 from wideangle_lab.datasets import load
@@ -254,21 +253,14 @@ def test_the_page_takes_the_picture_of_the_first_seed_along(add, tmp_path):
     assert (tmp_path / "images" / "yale-features.png").read_bytes() == b"seed 0"
 
 
-def command(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["wideangle", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    return stopped.value.code
-
-
 @pytest.mark.slow
-def test_the_command_runs_in_processes_without_files_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_the_command_runs_in_processes_without_files_and_goes_on(tmp_path, command):
     short = ["--n-warmup", "3", "--n-draws", "4", "--max-rows", "100", "-o", str(tmp_path)]
     rows = ["--method", "IBP-LFM", "--method", "IMA-cosine-0.1"]
     data = ["--data", "block_images"]
     arguments = ["reproduce", "features", "--quick", *data, *rows, "--jobs", "2", *short]
-    assert command(monkeypatch, *arguments) == 0
-    assert "components of" in capsys.readouterr().out
+    code, shown, _ = command(*arguments)
+    assert code == 0 and "components of" in shown
     records = list(read_all(tmp_path / "cells", "features"))
     assert {record.cell.method for record in records} == {"IBP-LFM", "IMA-cosine-0.1"}
     for record in records:
@@ -277,5 +269,5 @@ def test_the_command_runs_in_processes_without_files_and_goes_on(tmp_path, monke
         assert -record.losses().mean() == pytest.approx(record.metrics["log_likelihood"], rel=1e-3)
         assert record.metrics["l2_error"] < record.metrics["l2_error_of_mean"]
         assert record.path.with_suffix(".png").is_file()
-    assert command(monkeypatch, *arguments) == 0
-    assert "2 cells are there, 0 to run" in capsys.readouterr().out
+    code, shown, _ = command(*arguments)
+    assert code == 0 and "2 cells are there, 0 to run" in shown

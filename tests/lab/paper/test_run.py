@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from wideangle import cli
 from wideangle_lab.paper import run as running
 from wideangle_lab.paper import schedule
 from wideangle_lab.paper.baselines import BASELINES
@@ -243,50 +242,43 @@ def test_cells_run_on_a_cluster_and_survive_the_loss_of_a_worker(tmp_path, monke
     assert len(list(marks.iterdir())) >= 5  # one was begun twice
 
 
-def command(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["wideangle", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    return stopped.value.code
-
-
-def test_the_command_runs_a_quick_table_without_files(tmp_path, monkeypatch, capsys):
+def test_the_command_runs_a_quick_table_without_files(tmp_path, command):
     arguments = ["reproduce", "classifiers", "--quick", "--method", "LR", "--method", "MEM-L2"]
     short = ["--data", "experts", "--experts", "2", "-o", str(tmp_path)]
-    assert command(monkeypatch, *arguments, *short) == 0
-    shown = capsys.readouterr().out
+    code, shown, _ = command(*arguments, *short)
+    assert code == 0
     assert "experts: log-loss" in shown
     assert "MEM-L2" in shown
     both = list(read_all(tmp_path / "cells", "classifiers"))
     assert len(both) == 2
     assert all(0.2 < record.metrics["log_loss"] < 1.5 for record in both)
-    assert command(monkeypatch, *arguments, *short) == 0
-    assert "2 cells are there, 0 to run" in capsys.readouterr().out
+    code, shown, _ = command(*arguments, *short)
+    assert code == 0 and "2 cells are there, 0 to run" in shown
 
 
-def test_failed_cells_make_the_command_fail(tmp_path, monkeypatch, capsys, calls):
+def test_failed_cells_make_the_command_fail(tmp_path, command, calls):
     arguments = ["--quick", "--method", "MEM-L2", "--seed", "2", "-o", str(tmp_path)]
-    assert command(monkeypatch, "reproduce", "1", *arguments) == 2
-    assert "1 cells failed" in capsys.readouterr().err
-    assert command(monkeypatch, "reproduce", "1", "--quick", "--full") == 2
-    assert "exclude each other" in capsys.readouterr().err
+    code, _, told = command("reproduce", "1", *arguments)
+    assert code == 2 and "1 cells failed" in told
+    code, _, told = command("reproduce", "1", "--quick", "--full")
+    assert code == 2 and "exclude each other" in told
 
 
-def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch, capsys):
+def test_missing_data_are_told_before_anything_runs(tmp_path, monkeypatch, command):
     monkeypatch.setenv("WIDEANGLE_DATA", str(tmp_path / "nothing"))
     for name in ("XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path))
-    assert command(monkeypatch, "reproduce", "1", "-o", str(tmp_path / "out")) == 2
-    told = capsys.readouterr().err
+    code, _, told = command("reproduce", "1", "-o", tmp_path / "out")
+    assert code == 2
     assert "adult9.npz" in told
     assert "was not found" in told
     assert not (tmp_path / "out").exists()
-    assert command(monkeypatch, "reproduce", "classifiers", "--data", "mnist") == 2
-    assert "data='mnist'" in capsys.readouterr().err
+    code, _, told = command("reproduce", "classifiers", "--data", "mnist")
+    assert code == 2 and "data='mnist'" in told
 
 
 @pytest.mark.slow
-def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys, compile_quickly):
+def test_tables_run_quickly_without_files(tmp_path, monkeypatch, command, compile_quickly):
     """What CI runs of `reproduce all --quick`: one row of each kind, few rows, short chains."""
     numbers = ["1", "4", "6", "9", "12", "13"]
     monkeypatch.setenv("WIDEANGLE_DATA", str(tmp_path / "nothing"))
@@ -295,8 +287,8 @@ def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys, compile
     rows = [part for name in ("LR", "MEM-L2", "IMA-LFM") for part in ("--method", name)]
     short = ["--n-warmup", "2", "--n-draws", "3", "--n-passes", "3", "--max-rows", "60"]
     out = ["-o", str(tmp_path / "out")]
-    assert command(monkeypatch, "reproduce", *numbers, "--quick", *rows, *short, *out) == 0
-    shown = capsys.readouterr().out
+    code, shown, _ = command("reproduce", *numbers, "--quick", *rows, *short, *out)
+    assert code == 0
     for words in ("Against other classifiers", "Statistics of the data sets", "Precision at 100"):
         assert words in shown
     tables = sorted(path.name for path in (tmp_path / "out").glob("table-*"))
@@ -308,7 +300,7 @@ def test_tables_run_quickly_without_files(tmp_path, monkeypatch, capsys, compile
 
 
 @pytest.mark.slow
-def test_a_killed_run_keeps_what_was_finished_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_killed_run_keeps_what_was_finished_and_goes_on(tmp_path, command):
     seeds = [part for seed in range(8) for part in ("--seed", str(seed))]
     arguments = ["reproduce", "4", "--quick", "--method", "KSVM", *seeds, "-o", str(tmp_path)]
     process = subprocess.Popen(
@@ -322,19 +314,19 @@ def test_a_killed_run_keeps_what_was_finished_and_goes_on(tmp_path, monkeypatch,
         process.wait()
     kept = list(read_all(tmp_path / "cells", "classifiers"))  # each can be read
     assert 1 <= len(kept) < 8
-    assert command(monkeypatch, *arguments) == 0
-    assert f"{len(kept)} cells are there" in capsys.readouterr().out
+    code, shown, _ = command(*arguments)
+    assert code == 0 and f"{len(kept)} cells are there" in shown
     assert len(list(read_all(tmp_path / "cells", "classifiers"))) == 8
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # three draws are too few
-def test_every_row_runs(tmp_path, monkeypatch, capsys, compile_quickly):
+def test_every_row_runs(tmp_path, command, compile_quickly):
     # In one process: nearly all of the time is compiling, which every other one would do again.
     short = ["--n-warmup", "2", "--n-draws", "3", "--n-passes", "3", "--max-rows", "40"]
     arguments = ["--quick", "--experts", "2", *short, "-o", str(tmp_path)]
     everything = ["all", "--data", "experts", "--data", "block_images"]
-    assert command(monkeypatch, "reproduce", *everything, *arguments) == 0
+    assert command("reproduce", *everything, *arguments)[0] == 0
     assert {path.stem for path in tmp_path.rglob("*.seed0.json")} == {
         f"{row}.K2.seed0" if row in ROWS else f"{row}.seed0"
         for row in (*BASELINES, *ROWS, *FEATURE_ROWS)
