@@ -45,7 +45,7 @@ WITH_PYTHON = [page for page in PAGES if "```python" in page.read_text(encoding=
         for page in WITH_PYTHON
     ],
 )
-def test_python_blocks_run(path, tmp_path, monkeypatch):
+def test_python_blocks_run(path, tmp_path, monkeypatch, compile_quickly):
     monkeypatch.chdir(tmp_path)
     run_page(path)
 

@@ -27,7 +27,7 @@ N_LINES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_example_runs(script, tmp_path):
+def test_example_runs(script, tmp_path, compile_quickly):
     pytest.importorskip("matplotlib")
     options, starts = SHORT[script.name]
     done = subprocess.run(
@@ -36,7 +36,6 @@ def test_example_runs(script, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

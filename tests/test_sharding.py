@@ -14,18 +14,33 @@ import pytest
 
 from wideangle.sharding import current_mesh, dividing, rows_over, spread, writes
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")  # in the processes of these tests, too
 SCRIPT = Path(__file__).with_name("sharded_fit.py")
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """A test that fails leaves no process behind that goes on computing."""
+    yield
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
+
+
 def begin(**given):
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(SCRIPT), json.dumps(given)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    STARTED.append(process)
+    return process
 
 
-def end(process, seconds=300):
-    out, err = process.communicate(timeout=seconds)
+def end(process):
+    out, err = process.communicate()
     assert process.returncode == 0, err[-3000:]
     return json.loads(out.splitlines()[-1])
 

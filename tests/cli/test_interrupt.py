@@ -36,9 +36,11 @@ def begin(tmp_path, compile_quickly):
     data = tmp_path / "people.csv"
     fitted_runs.people().to_csv(data, index=False)
 
+    started = []
+
     def start(kind, name, *more):
         words = ["train", kind, str(data), "-o", str(tmp_path / name), *COMMANDS[kind]]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *words, "--draws", str(N_DRAWS[kind]), *more],
             # Every process of a user has another seed of hashes, and so another order of sets.
             env=os.environ | {"PYTHONHASHSEED": "3" if "--resume" in more else "0"},
@@ -46,8 +48,13 @@ def begin(tmp_path, compile_quickly):
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:  # also after a failure
+        with process:
+            process.kill()
 
 
 def wait_for(condition, process):
