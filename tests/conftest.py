@@ -37,6 +37,7 @@ import pytest
 from hypothesis import settings
 
 from compiling import optimised
+from saving import saving_at_once
 
 # For this process only: the package itself never changes a global setting of JAX.
 jax.config.update("jax_enable_x64", True)
@@ -129,6 +130,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return stopped.value.code, out, err
 
     return run
+
+
+@pytest.fixture
+def save_at_once() -> Iterator[None]:
+    """Checkpoints after every chunk or sweep."""
+    with saving_at_once():
+        yield
 
 
 @pytest.fixture

@@ -709,9 +709,9 @@ def test_an_interrupted_run_is_taken_up_again(tmp_path, template, whole, seconds
 
 
 @pytest.mark.parametrize("at", range(5))
+@pytest.mark.usefixtures("save_at_once")
 def test_ctrl_c_while_saving_loses_nothing(tmp_path, template, whole, monkeypatch, at):
     saved = checkpoint_at(tmp_path / "run")
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     calls = [0]
 
     def replace(source, target, actual=os.replace):
@@ -753,8 +753,7 @@ def test_a_run_stopped_in_warm_up_is_taken_up_again(tmp_path, template, whole):
     assert_same_tree(go(resume=state).draws.values, whole.draws.values)
 
 
-def test_every_draw_is_written_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+def test_every_draw_is_written_once(tmp_path, save_at_once):
     saved = checkpoint_at(tmp_path / "run")
     with saved:
         result = go(on_chunk=saved)
@@ -791,8 +790,7 @@ def test_nothing_to_load(tmp_path, template):
 
 
 @pytest.fixture
-def half(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+def half(tmp_path, save_at_once):
     saved = checkpoint_at(tmp_path / "run")
     with pytest.warns(RuntimeWarning, match="interrupted"), saved:
         go(on_chunk=after(saved, 30, interrupt))
@@ -847,9 +845,9 @@ def test_a_damaged_checkpoint_is_refused(half, template):
         checkpoint_at(half).load(template)
 
 
+@pytest.mark.usefixtures("save_at_once")
 def test_a_full_disk_does_not_end_a_run(tmp_path, template, monkeypatch, whole):
     saved = checkpoint_at(tmp_path / "run")
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     count = [0]
 
     def full(descriptor, actual=os.fsync):

@@ -8,16 +8,14 @@ import threading
 import jax
 
 from latent_features.feature_fits import GAPS, N_CHAINS, N_WARMUP, fit
+from saving import saving_at_once
 from wideangle.latent_features.files import ChainCheckpoint
-from wideangle.storage import checkpoint
 
 LAST = N_WARMUP + 3
 
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)  # as in the tests
-    checkpoint.PATIENCE = 0.0
-    checkpoint.SavedRun.__init__.__kwdefaults__["every_seconds"] = 0.0
     save, met = ChainCheckpoint.save_chain, threading.Barrier(N_CHAINS)
 
     def kill_after(self, chain, *, now=False):
@@ -27,7 +25,8 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     ChainCheckpoint.save_chain = kill_after
-    fit(GAPS, checkpoint=sys.argv[1], n_jobs=N_CHAINS)
+    with saving_at_once():
+        fit(GAPS, checkpoint=sys.argv[1], n_jobs=N_CHAINS)
 
 
 if __name__ == "__main__":

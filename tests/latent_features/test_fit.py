@@ -21,7 +21,7 @@ from wideangle.latent_features.fit import n_workers
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.start import find_features
 from wideangle.latent_features.state import RoomError, room_for
-from wideangle.storage import StorageError, checkpoint
+from wideangle.storage import StorageError
 
 
 def assert_same_draws(left, right):
@@ -33,13 +33,6 @@ def assert_same_draws(left, right):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(left.components_, right.components_)
     np.testing.assert_array_equal(left.start_objectives_, right.start_objectives_)
-
-
-@pytest.fixture
-def every_sweep(monkeypatch):
-    """Save after every sweep."""
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
-    monkeypatch.setitem(checkpoint.SavedRun.__init__.__kwdefaults__, "every_seconds", 0.0)
 
 
 def after_saves(monkeypatch, action, at):
@@ -54,7 +47,7 @@ def after_saves(monkeypatch, action, at):
     monkeypatch.setattr(ChainCheckpoint, "save_chain", noticed)
 
 
-@pytest.mark.usefixtures("every_sweep")
+@pytest.mark.usefixtures("save_at_once")
 @pytest.mark.parametrize("at", [3, 9], ids=["in warm-up", "in draws"])
 @pytest.mark.parametrize("name", ["complete", "gaps"])
 def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_path, monkeypatch):
@@ -86,7 +79,7 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("every_sweep")
+@pytest.mark.usefixtures("save_at_once")
 def test_a_killed_process_is_taken_up_to_the_same_bits(tmp_path):
     folder = tmp_path / "folder"
     tests = Path(__file__).parents[1]
@@ -108,7 +101,7 @@ def interrupt(*_):
     time.sleep(0.5)  # until the main thread has seen it
 
 
-@pytest.mark.usefixtures("every_sweep")
+@pytest.mark.usefixtures("save_at_once")
 def test_ctrl_c_keeps_the_draws_there_are(tmp_path, monkeypatch):
     whole = fitted()
     after_saves(monkeypatch, interrupt, N_WARMUP + 4)
@@ -186,7 +179,7 @@ def test_chains_that_have_hardly_begun_are_left_out():
         lfm_fit._worth_keeping([chain(0)], [None])
 
 
-@pytest.mark.usefixtures("every_sweep")
+@pytest.mark.usefixtures("save_at_once")
 def test_a_folder_of_another_fit_is_refused_and_left_alone(tmp_path, monkeypatch):
     folder, copy = tmp_path / "folder", tmp_path / "copy"
     after_saves(monkeypatch, lambda file: shutil.copytree(folder, copy), 3)

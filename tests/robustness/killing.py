@@ -28,9 +28,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from saving import saving_at_once
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, Sampling, Search
 from wideangle.runs.train import versions
-from wideangle.storage import Checkpoint, StorageError, bundle, checkpoint
+from wideangle.storage import StorageError, bundle, checkpoint
 
 ESTIMATORS = ("mcmc", "features")
 PHASES = ("fit", "checkpoint", "save")
@@ -58,17 +59,10 @@ def model_of(name: str, seed: int, folder: Path | None) -> Any:
 
 def fit(name: str, seed: int, folder: Path | None) -> Any:
     """A fit, with a checkpoint after every chunk."""
-    every_time()
     X, y = rows()
     model = model_of(name, seed, folder)
-    return model.fit(X, y) if name == "mcmc" else model.fit(X)
-
-
-def every_time() -> None:
-    """Save as often as there is something to save."""
-    checkpoint.PATIENCE = 0.0
-    for kind in (Checkpoint, checkpoint.SavedRun):
-        kind.__init__.__kwdefaults__["every_seconds"] = 0.0
+    with saving_at_once():
+        return model.fit(X, y) if name == "mcmc" else model.fit(X)
 
 
 def load(name: str, path: Path) -> Any:

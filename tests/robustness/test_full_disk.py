@@ -13,16 +13,10 @@ from latent_features.feature_fits import fit
 from robustness import fuzz, killing
 from robustness.full_disk import REASONS, failing
 from wideangle.runs.folder import read_run, write_run
-from wideangle.storage import StorageError, checkpoint
+from wideangle.storage import StorageError
 
 N_FAILURES = 48
 """Moments of a fit at which the disk fails."""
-
-
-@pytest.fixture
-def every_sweep(monkeypatch):
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
-    monkeypatch.setitem(checkpoint.SavedRun.__init__.__kwdefaults__, "every_seconds", 0.0)
 
 
 @cache
@@ -102,7 +96,7 @@ def check_fits(fit_to, path, whole, numbers):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("every_sweep")
+@pytest.mark.usefixtures("save_at_once")
 def test_a_full_disk_does_not_end_a_feature_fit(tmp_path):
     def fit_to(path):
         return fit(checkpoint=path, n_jobs=1, inference__n_warmup=1, inference__n_draws=3)
@@ -124,6 +118,5 @@ def test_any_write_of_a_checkpoint_may_fail(name, tmp_path, monkeypatch):
     # Moments all over the fit; the disk stays full, and recovers, in turn.
     firsts = np.unique(np.linspace(1, disk.n_asked, N_FAILURES, dtype=int)).tolist()
     numbers = [(n, n + 3 if place % 2 else np.inf) for place, n in enumerate(firsts)]
-    killing.every_time()
     ended = check_fits(lambda path: killing.fit(name, 1, path), tmp_path / "run", whole, numbers)
     assert 0 < ended < len(numbers)
