@@ -1,10 +1,11 @@
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from wideangle import Sampling
 from wideangle.convergence import (
+    Chains,
     ConvergenceWarning,
     account,
     agreement,
@@ -38,9 +39,17 @@ def apart(n_chains=4, n_draws=400):
     return noise(n_chains, n_draws) + 3.0 * np.arange(n_chains)[:, None]
 
 
-def said(values, divergent=0.0, inference=None):
-    found = caution(values, summarise(values, NEEDED), divergent, inference or Sampling())
+def said(values, divergent=0.0, inference=None, **how):
+    inference = inference or sampling(n_draws=None)
+    chains = Chains(inference, **how)
+    found = caution(values, summarise(values, NEEDED), divergent, chains)
     return None if found is None else str(found)
+
+
+def sampling(**settings):
+    """Settings of chains; those that are not given are the defaults."""
+    usual = {"n_draws": None, "max_time": None, "thin": None, "combine": "equal"}
+    return SimpleNamespace(**(usual | settings))
 
 
 def trace(**values):
@@ -67,7 +76,7 @@ def test_other_numbers_may_mix_slowly_or_not_at_all(numbers):
 def test_slow_predictions_are_told_how_much_longer(name):
     numbers = slow() if name == "log_lik" else np.stack([noise(4, 400), slow()], -1)
     sentence = said(trace(**{name: numbers}))
-    size = int(re.search(r"effective sample size (\d+)", sentence).group(1))
+    size = int(re.search(r"\(worth about (\d+), R-hat", sentence).group(1))
     n_draws, times = map(
         int, re.search(r"n_draws=(\d+)\) takes about (\d+) times", sentence).groups()
     )
@@ -83,16 +92,22 @@ def test_following_the_advice_on_slow_chains_ends_the_warning():
 
 
 def test_with_a_limit_on_time_the_advice_is_about_time():
-    chosen = Sampling()
-    chosen.n_draws, chosen.max_time = "auto", 120.0
-    values = trace(log_lik=slow())
-    sentence = str(caution(values, summarise(values, NEEDED), 0.0, chosen))
-    chosen.max_time = None
-    assert str(caution(values, summarise(values, NEEDED), 0.0, chosen, 120.0)) == sentence
-    chosen.max_time = 120.0
-    assert re.search(
-        r"Sampling\(max_time=\d+\) lets them run about", said(trace(log_lik=slow()), 0, chosen)
-    )
+    chosen, values = sampling(n_draws="auto", max_time=120.0), trace(log_lik=slow())
+    sentence = said(values, 0.0, chosen)
+    assert re.search(r"Sampling\(max_time=\d+\) lets them run about", sentence)
+    assert said(values, 0.0, sampling(n_draws="auto"), max_time=120.0) == sentence
+    full = said(values, 0.0, chosen, ending="memory")
+    assert re.search(r"Sampling\(thin=\d+\) keeps fewer draws of chains about", full)
+
+
+def test_draws_are_counted_as_they_are_asked_for():
+    assert "n_draws=810" in said(trace(log_lik=slow()), 0.0, sampling(n_draws=50))
+
+
+def test_chains_that_ended_in_modes_are_said_to_be_in_modes():
+    sentence = said(trace(log_lik=slow()), 0.0, sampling(n_draws="auto"), ending="modes")
+    assert "differ between chains" in sentence
+    assert said(trace(), 0.0, sampling(n_draws="auto"), ending="modes") is None
 
 
 @pytest.mark.parametrize("numbers", [apart(), np.repeat([[1.0], [2.0], [1.0], [2.0]], 400, axis=1)])
@@ -101,9 +116,19 @@ def test_chains_in_different_modes_are_not_told_to_run_longer(numbers):
     assert "differ between chains" in sentence
     assert "Sampling(combine='stacking') weighs" in sentence
     assert "n_draws" not in sentence
-    chosen = Sampling()
-    chosen.combine = "stacking"
-    assert said(trace(log_lik=numbers), inference=chosen) is None
+    assert said(trace(log_lik=numbers), inference=sampling(combine="stacking")) is None
+
+
+@pytest.mark.parametrize("n_draws", [6, 20])
+def test_chains_too_short_to_know_their_mode_are_told_to_run_longer(n_draws):
+    for numbers in (apart(n_draws=n_draws), np.repeat([[1.0], [2.0], [1.0], [2.0]], n_draws, 1)):
+        sentence = said({"log_lik": numbers})
+        assert "too few independent draws" in sentence and "n_draws=" in sentence
+
+
+def test_chains_on_their_way_are_told_to_run_longer():
+    drifting = noise(4, 400) + 6.0 * np.linspace(0, 1, 400) * np.arange(1, 5)[:, None]
+    assert "too few independent draws" in said({"log_lik": drifting})
 
 
 def test_divergences_count_from_one_in_a_hundred_draws():

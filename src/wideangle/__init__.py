@@ -25,6 +25,7 @@ from wideangle.sphere.geometry import (
 from wideangle.types import Components
 
 if TYPE_CHECKING:
+    from wideangle.convergence import ConvergenceWarning
     from wideangle.latent_features.estimator import LatentFeatureModel
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
     from wideangle.mixture_of_experts.paper_methods import paper_method
@@ -48,6 +49,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 # scikit-learn takes a second to import: only those who use an estimator pay for it.
 _LAZY = {
+    "ConvergenceWarning": "wideangle.convergence",
     "LatentFeatureModel": "wideangle.latent_features.estimator",
     "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
     "paper_method": "wideangle.mixture_of_experts.paper_methods",
@@ -78,6 +80,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ComponentPrior",
     "Components",
+    "ConvergenceWarning",
     "DeterminantalComponents",
     "DeterminantalPrior",
     "Diversity",

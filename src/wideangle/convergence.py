@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wideangle.diagnostics import MIN_DRAWS, Summary, ess_bulk, values_of
+from wideangle.diagnostics import MIN_DRAWS, Summary, ess_bulk, rhat, values_of
 
 RHAT_LIMIT = 1.05
 """Predictions of chains with a larger R-hat differ visibly."""
@@ -33,6 +33,10 @@ DIVERGENT_LIMIT = 0.01
 APART = 5.0
 r"""Chains of one distribution have :math:`(\hat R^2 - 1) e` around 1, with the effective sample
 size e of one chain alone, and above this once in a thousand times."""
+LEAST_ALONE = 25.0
+"""Effective sample size of one chain below which it is too short to tell modes from slowness."""
+DRIFT = 1.1
+"""R-hat between the halves of one chain above which it is still on its way."""
 _MOST_NAMED = 3
 """Numbers that are constant in each chain and shown one by one."""
 _VARIATIONAL = ("n_passes",)
@@ -118,12 +122,39 @@ def _known(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return places, values[places]
 
 
+class Chains(NamedTuple):
+    """What an advice about chains is about."""
+
+    inference: Any = None
+    """The :class:`~wideangle.Sampling` of the fit; None for chains that somebody ran by hand."""
+    max_time: float = 0.0
+    """Seconds after which chains of automatic length end, where ``inference`` does not say."""
+    ending: str = ""
+    """Why such chains ended: "modes", "memory", or for another reason."""
+
+    @property
+    def stacked(self) -> bool:
+        """Whether they are weighed by how well they predict."""
+        return getattr(self.inference, "combine", None) == "stacking"
+
+    def longer(self, n_draws: int, factor: float) -> str:
+        """Advice to run them for longer, and what it costs."""
+        times = f"about {math.ceil(factor)} times as long"
+        chosen = self.inference
+        if chosen is None:
+            return f"draw {times}"
+        if self.ending == "memory":
+            thin = math.ceil(factor) * (chosen.thin or 1)
+            return f"{{inference__thin={thin}}} keeps fewer draws of chains {times}"
+        if chosen.n_draws == "auto":
+            seconds = round_up(factor * (chosen.max_time or self.max_time))
+            return f"{{inference__max_time={seconds}}} lets them run {times}"
+        asked = round_up(factor * (chosen.n_draws or n_draws))
+        return f"{{inference__n_draws={asked}}} takes {times}"
+
+
 def caution(
-    values: Mapping[str, Any],
-    summary: Summary,
-    divergent: float,
-    inference: Any = None,
-    max_time: float = 0.0,
+    values: Mapping[str, Any], summary: Summary, divergent: float, chains: Chains
 ) -> ConvergenceWarning | None:
     """The one sentence about a fit whose predictions are not settled, or None.
 
@@ -135,20 +166,18 @@ def caution(
         Its diagnostics.
     divergent
         Share of the draws with a divergent trajectory.
-    inference
-        The :class:`~wideangle.Sampling` of the fit: what to change is said in its terms.
-    max_time
-        Seconds after which chains of automatic length end, where ``inference`` does not say.
+    chains
+        How they were run: what to change is said in these terms.
     """
     found = agreement(summary)
     n_draws = np.shape(next(iter(values.values())))[1]
     if n_draws < MIN_DRAWS:
         return ConvergenceWarning(
             f"Chains of {n_draws} draws are too short to tell whether predictions agree",
-            _longer(inference, n_draws, ESS_LIMIT / max(n_draws, 1), max_time),
+            chains.longer(n_draws, ESS_LIMIT / max(n_draws, 1)),
         )
-    if not found.good and _apart(values, found):
-        if getattr(inference, "combine", None) == "stacking":
+    if not found.good and (chains.ending == "modes" or _apart(values, found)):
+        if chains.stacked:
             return None  # that is what stacking is for
         return ConvergenceWarning(
             f"Predictions differ between chains{_number(found)}, which hold to different "
@@ -156,10 +185,15 @@ def caution(
             "{inference__combine=stacking} weighs chains by how well they predict",
         )
     if not found.good:
+        n_chains = len(np.asarray(next(iter(values.values()))))
+        size = found.ess if math.isfinite(found.ess) else 1.0
+        if found.rhat > 1.0:  # of few draws the estimate alone is too hopeful
+            size = min(size, n_chains / (found.rhat**2 - 1.0))
+        size = max(size, 1.0)
+        known = f", R-hat {found.rhat:.2f}" if math.isfinite(found.rhat) else ""
         return ConvergenceWarning(
-            "Predictions rest on too few independent draws (effective sample size "
-            f"{found.ess:.0f}, R-hat {found.rhat:.2f})",
-            _longer(inference, n_draws, max(ESS_LIMIT / found.ess, 2.0), max_time),
+            f"Predictions rest on too few independent draws (worth about {size:.0f}{known})",
+            chains.longer(n_draws, max(ESS_LIMIT / size, 2.0)),
         )
     if divergent > DIVERGENT_LIMIT:
         return ConvergenceWarning(
@@ -177,33 +211,22 @@ def _number(found: Agreement) -> str:
 
 def _apart(values: Mapping[str, Any], found: Agreement) -> bool:
     """Whether chains differ by more than their own movement explains."""
-    if found.constant:
-        return True
-    if not found.rhat > RHAT_LIMIT:
-        return False
-    name, _, place = found.name.partition("[")
+    name, _, place = (found.constant or (found.name,))[0].partition("[")
     draws = np.asarray(values[name], float)
     if place:
         draws = draws[(..., *map(int, place[:-1].split(", ")))]
-    alone = [float(ess_bulk(chain[None])) for chain in draws]
-    return (found.rhat**2 - 1.0) * float(np.nanmean(alone)) > APART
+    if found.constant:
+        return draws.shape[1] >= LEAST_ALONE
+    size = np.nanmedian([ess_bulk(chain[None]) for chain in draws])
+    drift = np.nanmedian([rhat(chain[None]) for chain in draws])
+    moves_well = size >= LEAST_ALONE and drift < DRIFT
+    return found.rhat > RHAT_LIMIT and moves_well and (found.rhat**2 - 1.0) * size > APART
 
 
-def _longer(inference: Any, n_draws: int, factor: float, max_time: float) -> str:
-    """Advice to run the chains for longer, and what it costs."""
-    times = f"about {math.ceil(factor)} times as long"
-    if getattr(inference, "n_draws", None) == "auto":
-        seconds = getattr(inference, "max_time", None) or max_time
-        return f"{{inference__max_time={_round_up(factor * seconds)}}} lets them run {times}"
-    if inference is None:
-        return f"draw {times}"
-    return f"{{inference__n_draws={_round_up(factor * n_draws)}}} takes {times}"
-
-
-def _round_up(number: float) -> int:
+def round_up(number: float) -> int:
     """Up to two digits.
 
-    >>> _round_up(1234), _round_up(80.0), _round_up(0.5)
+    >>> round_up(1234), round_up(80.0), round_up(0.5)
     (1300, 80, 1)
     """
     unit = 10 ** max(math.floor(math.log10(max(number, 1.0))) - 1, 0)

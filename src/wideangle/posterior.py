@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.convergence import ConvergenceWarning, caution, share_divergent
+from wideangle.convergence import Chains, ConvergenceWarning, caution, share_divergent
 from wideangle.diagnostics import Summary, named_leaves, summarise
 from wideangle.types import Key, Latents
 
@@ -73,16 +73,12 @@ class Draws:
         return summarise(self.values, self.needed)
 
     def caution(
-        self, summary: Summary | None = None, inference: Any = None, max_time: float = 0.0
+        self, summary: Summary | None = None, chains: Chains | None = None
     ) -> ConvergenceWarning | None:
-        """What is wrong with the predictions of these draws, in a sentence, or None.
-
-        ``inference`` is the :class:`~wideangle.Sampling` that the advice is about, and ``max_time``
-        the seconds that hold where it gives none.
-        """
+        """What is wrong with the predictions of these draws, in a sentence, or None."""
         values = dict(named_leaves(self.values))
         share = share_divergent(self.stats)
-        return caution(values, summary or self.summary(), share, inference, max_time)
+        return caution(values, summary or self.summary(), share, chains or Chains())
 
     def followed_by(self, later: Draws) -> Draws:
         """These draws and those of the same chains taken up again."""

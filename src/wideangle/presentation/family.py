@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.convergence import ConvergenceWarning, account
+from wideangle.convergence import Chains, ConvergenceWarning, account
 from wideangle.presentation.records import (
     Card,
     Chart,
@@ -153,7 +153,9 @@ class Presentation:
         if model.diagnostics_ is None:
             return None
         inference = getattr(model, "choice", lambda _: None)("inference")
-        return model.trace_.caution(model.diagnostics_, inference, self.max_time)
+        ending = getattr(model, "notes_", {}).get("ending", {}).get("reason", "")
+        chains = Chains(inference, self.max_time, ending)
+        return model.trace_.caution(model.diagnostics_, chains)
 
     @classmethod
     def option_named(cls, setting: str, value: str) -> str | None:
