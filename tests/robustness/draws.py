@@ -113,10 +113,12 @@ def in_process(name: str, families: Sequence[str]) -> dict[str, str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(families: Sequence[str] = FAMILIES) -> dict[str, Any]:
-    """Whether all settings give the same draws."""
-    found = {name: in_process(name, families) for name in SETTINGS}
-    first = found["one thread, one job"]
+def compare(
+    families: Sequence[str] = FAMILIES, names: Sequence[str] = tuple(SETTINGS)
+) -> dict[str, Any]:
+    """Whether the settings of these names give the same draws."""
+    found = {name: in_process(name, families) for name in names}
+    first = found[names[0]]
     differ = {n: [k for k in first if first[k] != hashes[k]] for n, hashes in found.items()}
     return {"cores": len(os.sched_getaffinity(0)), "models": list(first), "differ": differ}
 
