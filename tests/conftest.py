@@ -63,7 +63,7 @@ MAX_AGE = 30 * 24 * 3600
 """Seconds after which a compiled program is made anew, so that old ones do not pile up."""
 
 
-COLLECTED = pytest.StashKey[set[str]]()
+COLLECTED = pytest.StashKey[dict[str, dict[str, Any]]]()
 RUN = pytest.StashKey[str]()
 
 
@@ -86,7 +86,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are left out for their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.stash[COLLECTED] = {item.nodeid for item in items}
+    calls = ((item.nodeid, getattr(item, "callspec", None)) for item in items)
+    config.stash[COLLECTED] = {name: call.params if call else {} for name, call in calls}
     if config.getoption("timeout", None) is not None:
         return  # a limit for all tests, from the command line
     for item in items:
@@ -107,8 +108,8 @@ def forget_programs() -> Iterator[None]:
 
 
 @pytest.fixture
-def collected(pytestconfig: pytest.Config) -> set[str]:
-    """Names of all tests of this run, also of those that are left out for their marks."""
+def collected(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
+    """All tests with their parameters, also those that are left out for their marks."""
     return pytestconfig.stash[COLLECTED]
 
 

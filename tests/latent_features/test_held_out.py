@@ -109,7 +109,7 @@ def test_gibbs_activation_is_the_posterior():
         ("activation / n_sweeps, states", "activation / (n_sweeps + 1), states"),
         ("power = 1.0 if counts", "power = 0.9 if counts"),
         ("mean = activation[n] if counts", "mean = activation[n] if step < n_warmup"),
-        ("np.log(sticks) - np.log1p(-sticks)", "np.log(sticks)"),
+        ("np.log(weights) - np.log1p(-weights)", "np.log(weights)"),
     ],
 )
 def test_broken_sweeps_are_noticed(old, new):
