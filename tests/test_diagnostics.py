@@ -110,6 +110,10 @@ def test_numbers_constant_within_chains_are_listed_and_have_no_rhat():
     assert table.to_frame()["constant"].iloc[0].tolist() == [74.0, 76.0, 74.0, 75.0]
 
 
+def test_a_single_chain_that_moves_once_in_the_middle_has_no_rhat():
+    assert np.isnan(rhat(np.array([[0.0, 0.0, 1.0, 1.0]])))
+
+
 def test_a_chain_that_moves_once_has_a_large_finite_rhat():
     draws = np.repeat([[3.0], [4.0], [4.0], [3.0]], 50, axis=1)
     draws[0, 7] = 4.0

@@ -203,6 +203,8 @@ def _rhat(draws: np.ndarray) -> float:
 
     split = _split(draws)
     if not np.ptp(split, axis=1).any():  # chains that moved once, in the middle: compare them whole
+        if len(draws) == 1:
+            return np.nan
         split = draws
     folded = np.abs(split - np.median(split))
     moving = [part for part in (split, folded) if np.ptp(part, axis=1).any()]
