@@ -6,9 +6,10 @@ import os
 import platform
 import subprocess
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from wideangle.runs.train import versions
 
 PACKAGES = (
     "wideangle",
@@ -41,7 +42,7 @@ def describe() -> dict[str, Any]:
             "system": platform.system(),
             "load_at_start": [round(load, 2) for load in os.getloadavg()],
         },
-        "versions": {"python": platform.python_version(), **versions()},
+        "versions": versions(PACKAGES),
         "commit": commit(),
     }
 
@@ -62,17 +63,6 @@ def memory_gib() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
         return None
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that take part."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def commit() -> str | None:

@@ -29,6 +29,7 @@ from wideangle.frames.table import Table, TableError, count
 from wideangle.presentation.records import Run, Sample, Scored, sampled_rows
 from wideangle.registry import estimator_of
 from wideangle.runs.split import split_rows
+from wideangle.storage.files import as_finite
 
 PACKAGES = ("wideangle", "jax", "numpyro", "numpy", "scipy", "scikit-learn", "pandas")
 
@@ -280,21 +281,10 @@ def _ours(caught: warnings.WarningMessage) -> bool:
     return not issubclass(caught.category, (DeprecationWarning, FutureWarning, ResourceWarning))
 
 
-def as_finite(value: Any) -> Any:
-    """Plain JSON, with None for numbers that are not finite."""
-    if isinstance(value, dict):
-        return {str(k): as_finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_finite(v) for v in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def versions() -> dict[str, str]:
-    """What is needed to repeat a run."""
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Of Python and of those packages that are installed."""
     found = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in packages:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

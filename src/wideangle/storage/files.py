@@ -8,9 +8,11 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import numpy as np
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux
 
@@ -73,6 +75,17 @@ def to_json(meta: dict[str, Any]) -> str:
             f"meta is not plain JSON with finite numbers ({error}): put numbers that may be NaN or "
             "infinite into an array."
         ) from error
+
+
+def as_finite(value: Any) -> Any:
+    """Plain JSON, NumPy's numbers and arrays too; None for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {str(k): as_finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_finite(v) for v in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return as_finite(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def from_json(text: str) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from wideangle.storage.files import write
+from wideangle.storage.files import as_finite, write
 from wideangle_lab.paper.cells import Cell, from_json
 from wideangle_lab.paper.efforts import identity
 
@@ -114,23 +114,8 @@ def all_tunings(folder: Path) -> dict[str, dict[str, Any]]:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """All or nothing, the same text for the same content; NaN becomes null."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(data), indent=1, sort_keys=True, allow_nan=False)
+    text = json.dumps(as_finite(data), indent=1, sort_keys=True, allow_nan=False)
     write(path, [text.encode() + b"\n"])
-
-
-def plain(value: Any) -> Any:
-    """JSON's own types, from NumPy's too."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def find(folder: Path, cell: Cell) -> Record | None:
@@ -139,7 +124,7 @@ def find(folder: Path, cell: Cell) -> Record | None:
     if not path.is_file():
         return None
     record = read(path)
-    kept, asked = (plain(identity(one)) for one in (record.cell, cell))
+    kept, asked = (as_finite(identity(one)) for one in (record.cell, cell))
     if kept != asked:
         differing = [key for key in asked if kept[key] != asked[key]]
         changes = ", ".join(f"{key}: {kept[key]} and not {asked[key]}" for key in differing)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
+from wideangle.storage.files import as_finite
 from wideangle_lab.datasets import random_split
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.efforts import chain_settings, kind_of
 from wideangle_lab.paper.methods import GRIDS, UNREPULSED, estimator, plain_name
 from wideangle_lab.paper.metrics import row_losses
-from wideangle_lab.paper.records import Tunings, plain
+from wideangle_lab.paper.records import Tunings
 from wideangle_lab.paper.task import Task
 
 N_EXPERTS = 10
@@ -49,7 +50,7 @@ def tuned(
     seed = 0 if task.fixed else cell.seed
     name = f"{cell.data}/{cell.method}.seed{seed}"
     options = _options(cell, seed)
-    asked = plain(
+    asked = as_finite(
         {"grid": grid, "base": base, "options": options, "folds": cell.effort.mixture_folds}
     )
     if name in known and known[name]["asked"] == asked:

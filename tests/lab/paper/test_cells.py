@@ -4,8 +4,9 @@ import json
 import numpy as np
 import pytest
 
+from wideangle.storage.files import as_finite
 from wideangle_lab import datasets
-from wideangle_lab.paper import made, records, suites, task, tuning
+from wideangle_lab.paper import made, suites, task, tuning
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell, Effort, from_json
 from wideangle_lab.paper.efforts import FULL, QUICK, USUAL, USUAL_TEXT, effort_of, identity, kind_of
@@ -18,7 +19,7 @@ def test_a_cell_survives_json_and_has_a_path_of_its_own():
     cells = cells_of(["all", "small-data"], Choice())
     assert len({cell.path for cell in cells}) == len(cells)
     for cell in cells:
-        again = from_json(json.loads(json.dumps(records.plain(cell.as_json()))))
+        again = from_json(json.loads(json.dumps(as_finite(cell.as_json()))))
         assert again == cell
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from wideangle.storage.files import as_finite
 from wideangle_lab.paper import run as running
 from wideangle_lab.paper import schedule
 from wideangle_lab.paper.baselines import BASELINES
@@ -16,7 +17,7 @@ from wideangle_lab.paper.cells import Cell, Effort
 from wideangle_lab.paper.efforts import QUICK
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS
 from wideangle_lab.paper.methods import ROWS
-from wideangle_lab.paper.records import find, keep, known_tunings, plain, read, read_all
+from wideangle_lab.paper.records import find, keep, known_tunings, read, read_all
 from wideangle_lab.paper.run import run
 
 
@@ -100,7 +101,7 @@ def test_a_damaged_record_is_named(tmp_path):
 
 
 def test_records_are_plain_json(tmp_path, where, outcome):
-    value = plain({"a": np.float32(0.5), "b": np.nan, "c": (np.arange(2), True)})
+    value = as_finite({"a": np.float32(0.5), "b": np.nan, "c": (np.arange(2), True)})
     assert value == {"a": 0.5, "b": None, "c": [[0, 1], True]}
     huge = keep(tmp_path, cells(1)[0], outcome([1e6, 0.1]), where)
     assert np.all(np.isfinite(huge.losses()))
