@@ -86,6 +86,11 @@ class Draws:
         joined = join(self.values, later.values), join(self.stats, later.stats)
         return Draws(*joined, self.needed)
 
+    def since(self, n_draws: int) -> Draws:
+        """The draws after the first ``n_draws`` of each chain."""
+        later = jax.tree.map(lambda leaf: leaf[:, n_draws:], (self.values, self.stats))
+        return Draws(*later)
+
     def to_arviz(
         self,
         coords: Mapping[str, Sequence[Any]] | None = None,

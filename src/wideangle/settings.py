@@ -21,7 +21,8 @@ AUTO = "auto"
 _COUNT = [Interval(Integral, 1, None, closed="left"), None]
 _SCALE = [Interval(Real, 1e-10, 1e10, closed="both"), StrOptions({AUTO, LEARN}), None]
 _POSITIVE = [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})]
-_SHAPE = [Interval(Real, 0.1, 1e6, closed="both")]
+_SHAPE = [Interval(Real, 0.1, 1e6, closed="both"), None]
+_YES_NO = ["boolean", None]
 _WEIGHT = Interval(Real, 0, 1e10, closed="both")
 
 
@@ -42,12 +43,15 @@ class GaussianPrior(Settings):
     ----------
     scale : float, "auto" or "learn", optional
         Standard deviation of an entry, in units of the prepared columns.
+    common : bool, optional
+        Mixture of experts: see :class:`MutualAngularPrior`.
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {"scale": _SCALE}
+    _parameter_constraints: ClassVar[dict[str, Any]] = {"scale": _SCALE, "common": _YES_NO}
 
-    def __init__(self, *, scale: Any = None) -> None:
+    def __init__(self, *, scale: Any = None, common: bool | None = None) -> None:
         self.scale = scale
+        self.common = common
 
 
 class VonMisesFisherPrior(Settings):
@@ -59,18 +63,28 @@ class VonMisesFisherPrior(Settings):
         The expected length of a component in p dimensions is ``scale * sqrt(p)``. ``"auto"`` fits
         the distribution of lengths to the data before the draws (empirical Bayes), ``"learn"``
         makes it part of the posterior.
-    magnitude_shape : float
-        Shape of the Gamma distribution of lengths.
+    magnitude_shape : float, optional
+        Shape of the Gamma distribution of lengths; 2 by default.
+    common : bool, optional
+        Mixture of experts: see :class:`MutualAngularPrior`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "scale": _SCALE,
         "magnitude_shape": _SHAPE,
+        "common": _YES_NO,
     }
 
-    def __init__(self, *, scale: Any = None, magnitude_shape: float = 2.0) -> None:
+    def __init__(
+        self,
+        *,
+        scale: Any = None,
+        magnitude_shape: float | None = None,
+        common: bool | None = None,
+    ) -> None:
         self.scale = scale
         self.magnitude_shape = magnitude_shape
+        self.common = common
 
 
 class MutualAngularPrior(Settings):
@@ -89,6 +103,13 @@ class MutualAngularPrior(Settings):
         resultant itself (II). By default I, and II for variational inference, which needs it.
     scale, magnitude_shape
         Lengths, as in :class:`VonMisesFisherPrior`.
+    common : bool, optional
+        Mixture of experts: whether experts are deviations from a common one. The prior is then one
+        of the deviations, whose lengths are those of Gaussian vectors, and the scales of the
+        deviations, of the common expert and of the gate are part of the posterior: where one rule
+        is enough, experts become that rule. By default wherever the inference can; not with a
+        Gamma distribution of lengths (``magnitude_shape``, ``scale="auto"``), which is the paper's
+        prior.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -97,6 +118,7 @@ class MutualAngularPrior(Settings):
         "kind": [StrOptions({"I", "II"}), None],
         "scale": _SCALE,
         "magnitude_shape": _SHAPE,
+        "common": _YES_NO,
     }
 
     def __init__(
@@ -106,13 +128,15 @@ class MutualAngularPrior(Settings):
         concentration: Any = None,
         kind: str | None = None,
         scale: Any = None,
-        magnitude_shape: float = 2.0,
+        magnitude_shape: float | None = None,
+        common: bool | None = None,
     ) -> None:
         self.cosine = cosine
         self.concentration = concentration
         self.kind = kind
         self.scale = scale
         self.magnitude_shape = magnitude_shape
+        self.common = common
 
     def check(self) -> None:
         """Also refuse two strengths at once."""
@@ -188,8 +212,10 @@ class Sampling(Settings):
     ----------
     n_warmup : int, optional
         Steps of a chain before its first draw.
-    n_draws : int, optional
-        Draws kept of each chain.
+    n_draws : int or "auto"
+        Draws kept of each chain. ``"auto"``: until the numbers behind predictions have an effective
+        sample size of 400 and an R-hat of at most 1.01, ``max_time`` is over, or chains sit in
+        different modes, where longer ones would not help.
     n_chains : int
         Independent chains; two or more show whether they agree.
     thin : int, optional
@@ -198,30 +224,51 @@ class Sampling(Settings):
         How the weights are moved. Mixture of experts: ``"hmc"``, ``"geodesic"`` or
         ``"metropolis"`` (the paper's walk). Latent features: ``"gibbs"``, one feature after the
         other, or ``"hmc"``, all at once, which is what a GPU is good at.
+    max_time : float, optional
+        With ``n_draws="auto"``, seconds after which a fit ends with the draws it has: by default
+        two minutes for the mixture of experts, five for latent features.
+    combine : {"equal", "stacking"}
+        Weights of the chains in predictions: all the same, or those whose mixture predicts best
+        what was left out, for chains that sit in different modes.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_warmup": [Interval(Integral, 0, None, closed="left"), None],
-        "n_draws": _COUNT,
+        "n_draws": [Interval(Integral, 1, None, closed="left"), StrOptions({AUTO})],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
         "thin": _COUNT,
         "kernel": [StrOptions({"hmc", "geodesic", "metropolis", "gibbs"}), None],
+        "max_time": [Interval(Real, 0, None, closed="neither"), None],
+        "combine": [StrOptions({"equal", "stacking"})],
     }
 
     def __init__(
         self,
         *,
         n_warmup: int | None = None,
-        n_draws: int | None = None,
+        n_draws: Any = AUTO,
         n_chains: int = 4,
         thin: int | None = None,
         kernel: str | None = None,
+        max_time: float | None = None,
+        combine: str = "equal",
     ) -> None:
         self.n_warmup = n_warmup
         self.n_draws = n_draws
         self.n_chains = n_chains
         self.thin = thin
         self.kernel = kernel
+        self.max_time = max_time
+        self.combine = combine
+
+    def check(self) -> None:
+        """Also refuse a time limit that nothing would obey."""
+        super().check()
+        if self.max_time is not None and self.n_draws != AUTO:
+            raise ValueError(
+                f"max_time={self.max_time} and n_draws={self.n_draws}: a fixed number of draws "
+                "takes as long as it takes; use n_draws='auto' or max_time=None."
+            )
 
 
 class Variational(Settings):

@@ -55,12 +55,12 @@ def start(step: Scalar | float) -> DualAveraging:
     )
 
 
-def learn(state: DualAveraging, acceptance: Scalar, target: float) -> DualAveraging:
-    """Take one acceptance probability into account."""
+def learn(state: DualAveraging, acceptance: Array, target: float) -> DualAveraging:
+    """Take the acceptance probability of one step into account; of several chains, their mean."""
     turns = state.turns + 1
     time = turns.astype(state.error.dtype)
     # An acceptance that is not a number says that the step failed.
-    acceptance = jnp.where(jnp.isnan(acceptance), 0.0, acceptance)
+    acceptance = jnp.mean(jnp.where(jnp.isnan(acceptance), 0.0, acceptance))
     weight = 1.0 / (time + OFFSET)
     error = (1.0 - weight) * state.error + weight * (target - acceptance)
     wanted = state.centre - jnp.sqrt(time) / SHRINKAGE * error

@@ -82,16 +82,16 @@ def geodesic_hmc(
         the position.
     jitter
         Each trajectory uses the step :math:`\epsilon(1 + \text{jitter}\,U)`, U uniform on
-        (-1, 1). The number of steps stays, so that chains in lockstep waste nothing; a random
-        number of steps mixes as well per gradient, but every chain waits for the longest.
+        (-1, 1), so that its length does not resonate with the target. 0 where ``n_steps`` already
+        varies; chains that move side by side should share it, or all wait for the longest.
 
     Notes
     -----
     Rows of unit vectors that are exactly zero are padding and stay zero. A trajectory whose
     energy error is above 1000 or not finite is rejected and flagged.
     """
-    if not 0 < jitter < 1:
-        raise ValueError(f"jitter must lie strictly between 0 and 1, got {jitter}")
+    if not 0 <= jitter < 1:
+        raise ValueError(f"jitter must be at least 0 and less than 1, got {jitter}")
 
     def take_step(
         key: Key, state: GeodesicState, logdensity: LogDensity

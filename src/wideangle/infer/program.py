@@ -16,13 +16,14 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from wideangle.infer import adapt
-from wideangle.infer.kernel import Info, Update
-from wideangle.types import Array, Latents
+from wideangle.infer.kernel import Info, Update, choose
+from wideangle.types import Array, Latents, Scalar
 
 Recipe: TypeAlias = Callable[..., Update]
-"""Step sizes in, update out: tuning stays outside the kernels. With ``data`` given to the run, a
-recipe takes it as its second argument, and one compiled program serves every data set of a
-shape."""
+"""Step sizes in, update out: tuning stays outside the kernels. All chains share the steps, and
+``steps["iteration"]`` counts iterations, so that trajectories of chains that move side by side can
+have one length. With ``data`` given to the run, a recipe takes it as its second argument, and one
+compiled program serves every data set of a shape."""
 
 MAX_ROUNDS = 64
 """Most rounds of one compiled chunk."""
@@ -38,7 +39,7 @@ class RunState(NamedTuple):
     latents: Latents
     """Leading axis: chain."""
     tuning: dict[str, adapt.DualAveraging]
-    """Leading axis: chain."""
+    """One for all chains."""
     iteration: Array
     """Iterations done, warm-up included."""
     keys: Array
@@ -85,12 +86,16 @@ def _build(
     data: Any,
 ) -> Program:
     given = () if data is None else (data,)
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state[:2])
-    counter, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), bool)
-    key = jax.ShapeDtypeStruct((2,), jnp.uint32)
-    iterate = _Traced(_iteration(recipe, targets), *one, key, counter, flag, *given)
-    gather = _Traced(collect, one[0], *given)
-    shapes = gather.shapes, iterate.shapes[2]
+    one = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.latents
+    )
+    steps = {name: jax.ShapeDtypeStruct((), jnp.result_type(float)) for name in state.tuning}
+    counter, key = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((2,), jnp.uint32)
+    iterate = _Traced(_iteration(recipe), one, steps, key, counter, *given)
+    gather = _Traced(collect, one, *given)
+    shapes = gather.shapes, iterate.shapes[1]
+    if missing := targets.keys() - shapes[1].keys():
+        raise ValueError(f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}")
     n_chains = state.keys.shape[0]
     size = n_chains * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
@@ -103,13 +108,18 @@ def _build(
         constants: Any, given: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
     ) -> tuple[RunState, Any]:
         fixed = (None,) * len(given)
-        move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, 0, 0, None, None, *fixed))
+        move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, None, 0, None, *fixed))
         keep = jax.vmap(gather.bind(constants[1]), in_axes=(0, *fixed))
 
         def iteration(_: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
             state, total = carry
             warm = state.iteration < n_warmup
-            latents, tuning, infos = move(*state[:2], state.keys, state.iteration, warm, *given)
+            steps = {name: adapt.current(one, warm) for name, one in state.tuning.items()}
+            latents, infos = move(state.latents, steps, state.keys, state.iteration, *given)
+            tuning = dict(state.tuning)
+            for name, target in targets.items():
+                learnt = adapt.learn(tuning[name], infos[name].acceptance, target)
+                tuning[name] = choose(warm, learnt, tuning[name])
             state = RunState(latents, tuning, state.iteration + 1, state.keys)
             return state, jax.tree.map(jnp.add, total, infos)
 
@@ -136,29 +146,17 @@ def _build(
     return Program(call, n_rounds, shapes)
 
 
-def _iteration(recipe: Recipe, targets: Mapping[str, float]) -> Callable[..., Any]:
-    """One iteration of one chain: update the latents, learn from the acceptance."""
+def _iteration(recipe: Recipe) -> Callable[..., Any]:
+    """One iteration of one chain."""
 
     def iteration(
-        latents: Latents,
-        tuning: dict[str, Any],
-        raw_key: Array,
-        count: Array,
-        warm: Array,
-        *given: Any,
-    ) -> tuple[Latents, dict[str, Any], dict[str, Info]]:
+        latents: Latents, steps: dict[str, Scalar], raw_key: Array, count: Array, *given: Any
+    ) -> tuple[Latents, dict[str, Info]]:
         key = jax.random.fold_in(jax.random.wrap_key_data(raw_key, impl=KEY_KIND), count)
-        steps = {name: adapt.current(one, warm) for name, one in tuning.items()}
-        update = recipe(steps, *given)
+        update = recipe({**steps, "iteration": count}, *given)
         moved, infos = update(key, latents)
         infos = {"update": infos} if isinstance(infos, Info) else infos
-        if missing := targets.keys() - infos.keys():
-            raise ValueError(f"targets for {sorted(missing)}, but the blocks are {sorted(infos)}")
-        for name, target in targets.items():
-            learnt = adapt.learn(tuning[name], infos[name].acceptance, target)
-            kept = jax.tree.map(lambda new, old: jnp.where(warm, new, old), learnt, tuning[name])
-            tuning = {**tuning, name: kept}
-        return _same_types(moved, latents), tuning, infos
+        return _same_types(moved, latents), infos
 
     return iteration
 

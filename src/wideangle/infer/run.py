@@ -36,8 +36,8 @@ class Run:
     """Values and statistics per draw, axes ``(chain, draw, ...)``."""
     state: RunState
     """Where the run ended; pass it as ``resume`` to go on."""
-    steps: dict[str, np.ndarray]
-    """Step sizes per chain, after tuning."""
+    steps: dict[str, float]
+    """Step sizes after tuning, the same for all chains."""
     warmup_evaluations: dict[str, int]
     """Density or gradient evaluations of each block in warm-up, all chains."""
     interrupted: bool
@@ -131,11 +131,11 @@ def run(
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    steps_now = {name: adapt.current(one, False) for name, one in state.tuning.items()}
+    steps_now = {name: float(adapt.current(one, False)) for name, one in state.tuning.items()}
     return Run(
         store.draws(),
         state,
-        jax.tree.map(np.asarray, steps_now),
+        steps_now,
         store.warmup_evaluations,
         interrupted,
     )
@@ -157,8 +157,7 @@ def _begin(
                 f"initial latents need a leading axis of {n_chains} chains, got {leaf.shape}"
             )
     tuning = {
-        name: jax.tree.map(_strong, adapt.start(jnp.full(n_chains, step, jnp.result_type(float))))
-        for name, step in steps.items()
+        name: jax.tree.map(_strong, adapt.start(step)) for name, step in steps.items()
     }
     return RunState(latents, tuning, jnp.zeros((), jnp.int32), keys)
 

@@ -33,6 +33,7 @@ from wideangle.latent_features.predict import score, stacked
 from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows import on_device, rows_for_sweeps, rows_in_memory
 from wideangle.latent_features.settings import (
+    magnitude_shape_of,
     design_of,
     fingerprint_of,
     learn_scaling,
@@ -40,6 +41,7 @@ from wideangle.latent_features.settings import (
 )
 from wideangle.posterior import Draws
 from wideangle.settings import (
+    AUTO,
     LEARN,
     PRIORS,
     PROCESSES,
@@ -299,6 +301,8 @@ class LatentFeatureModel(
                 f"prior.kind={prior.kind!r}: the infinite prior of features is of kind 'I'; leave "
                 "it out."
             )
+        if getattr(prior, "common", None):
+            raise ValueError("prior.common=True: features have no common part; leave it None.")
         if not isinstance(prior, GaussianPrior) and dim == 1:
             raise ValueError(
                 "X has n_features = 1: directions need at least two columns; use prior='gaussian'."
@@ -316,7 +320,8 @@ class LatentFeatureModel(
     def _plan(self) -> Plan:
         """Length of the chains, with the defaults of this model."""
         chosen = self.choice("inference")
-        given = {"n_warmup": chosen.n_warmup, "n_draws": chosen.n_draws, "thin": chosen.thin}
+        n_draws = None if chosen.n_draws == AUTO else chosen.n_draws
+        given = {"n_warmup": chosen.n_warmup, "n_draws": n_draws, "thin": chosen.thin}
         return Plan(**{k: v for k, v in given.items() if v is not None})
 
     def _task(self, dim: int, plan: Plan, *, on_device: bool = False) -> Task:
@@ -370,7 +375,7 @@ class LatentFeatureModel(
         self.components_ = found.components * self.scaling_.scale
         self.n_components_ = len(self.components_)
         self.presence_, self.prevalence_ = found.presence, found.prevalence
-        shape = None if isinstance(prior, GaussianPrior) else prior.magnitude_shape
+        shape = magnitude_shape_of(prior)
         self.trace_ = Draws(trace(self.chains_, self.scaling_, shape), needed=NEEDED)
         self.diagnostics_ = self.trace_.summary()
         values = self.trace_.values

@@ -15,6 +15,9 @@ from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, P
 from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.storage import fingerprint
 
+GAMMA_SHAPE = 2.0
+"""Shape of the distribution of lengths, where none is given."""
+
 PAPER_NOISE = 0.25
 """Noise variance of the paper's rule, for data of unit variance."""
 MAX_CONCENTRATION = 1e6
@@ -136,6 +139,13 @@ def n_observed(X: Any) -> np.ndarray:
     return (~np.isnan(X)).sum(axis=1)
 
 
+def magnitude_shape_of(prior: Any) -> float | None:
+    """Shape of the Gamma distribution of lengths; None for Gaussian features."""
+    if isinstance(prior, GaussianPrior):
+        return None
+    return GAMMA_SHAPE if prior.magnitude_shape is None else float(prior.magnitude_shape)
+
+
 def design_of(
     prior: Any, process: Any, noise_scale: Any, dim: int, scale: float, *, hamiltonian: bool = False
 ) -> tuple[Design, Values]:
@@ -161,7 +171,7 @@ def design_of(
     if noise is not None:
         noise = PAPER_NOISE if noise_scale == "paper" else (noise / scale) ** 2
     gaussian = isinstance(prior, GaussianPrior)
-    magnitude_shape = 2.0 if gaussian else float(prior.magnitude_shape)
+    magnitude_shape = magnitude_shape_of(prior) or GAMMA_SHAPE
     size = value("rate", prior.scale, None) if prior.scale not in (None, AUTO) else None
     rate = None
     if size is not None:

@@ -2,16 +2,18 @@ r"""Coordinates in which the posterior of a mixture of experts is easy to walk t
 
 Two changes of variable, one after the other:
 
-1. From vectors to free coordinates x in which the *prior* is close to a standard Gaussian: for
-   priors with separate directions and lengths those of
-   :class:`~wideangle.priors.support.PolarTransform`, for Gaussian ones division by the scale.
-2. From x to u, x = L u, in which the *posterior* is close to a standard Gaussian: L comes from the
-   Fisher information at one point. Without it the step is set by the best determined direction
-   and the trajectory by the worst: adding one vector to all gates changes nothing, for example.
+1. From vectors to free coordinates x in which the *prior* is close to a standard Gaussian:
+   deviations and scales of a hierarchical prior, directions and log-lengths of a polar one (see
+   :class:`~wideangle.priors.support.PolarTransform`), division by the scale for a Gaussian one.
+2. From x to u, x = L u, in which the *posterior* is close to a standard Gaussian. L is the same for
+   all components and all chains: its blocks come from the Fisher information, averaged over
+   typical points. One matrix for each chain and component would fit each of them better, but the
+   points that chains pass through have different informations, and it is their mean that counts.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -20,6 +22,7 @@ from jax import lax
 from jax.scipy.special import digamma, polygamma
 
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents, log_half_normal
 from wideangle.mixture_of_experts.likelihood import (
     GRAM_ROWS,
     ExpertLikelihood,
@@ -33,77 +36,113 @@ from wideangle.mixture_of_experts.likelihood import (
 from wideangle.priors.components import ComponentPrior, PolarComponents
 from wideangle.types import Array, Components, Key, Scalar
 
-JOINT_LIMIT = 4096
-"""Largest number of coordinates whitened together; beyond, gates are whitened one by one."""
-
+WIDEST = 2048
+"""Most columns that are whitened together; more are whitened one by one."""
+SPREADS = 0.1, 1.0
+"""Bounds on the standard deviations of scales and lengths: typical points are few."""
+FEW_DRAWS = 10
+"""Draws that the information counts for, next to variances of draws."""
 SEEN = 0.1
 """Share of the information that seeing the choice of expert would give; see fisher_whitening."""
 
 
-Priors: TypeAlias = Pair[ComponentPrior]
+class Coordinates(NamedTuple):
+    """Free coordinates of K components in p dimensions."""
+
+    vectors: Array
+    """(K, p): deviations, or directions times a length that means nothing."""
+    lengths: Array | None = None
+    """(K,): standardised log-lengths of a polar prior."""
+    common: Array | None = None
+    """(p,): the common vector of a hierarchical prior."""
+    log_scales: Array | None = None
+    """Logarithms of its scales."""
+
+
+Prior: TypeAlias = ComponentPrior | HierarchicalComponents
+Priors: TypeAlias = Pair[Any]
 """Priors of the gate vectors, (K, p), and of the flattened experts, (K, O p)."""
 
-Point: TypeAlias = Pair[Array]
-"""Coordinates of the gate, (K, size), and of the experts."""
+Point: TypeAlias = Pair[Coordinates]
+"""Coordinates of the gate and of the experts."""
 
 
-def n_coordinates(prior: ComponentPrior) -> int:
-    """Free coordinates per component."""
-    return prior.dim + isinstance(prior, PolarComponents)
-
-
-def to_vectors(prior: ComponentPrior, x: Array) -> Array:
+def to_vectors(prior: Prior, x: Coordinates) -> Array:
     """Component vectors (K, p) from free coordinates."""
-    if not isinstance(prior, PolarComponents):
-        return prior.scale[..., None, None] * x  # pyright: ignore[reportAttributeAccessIssue]
-    return to_components(prior, x).vectors
+    if isinstance(prior, HierarchicalComponents):
+        return prior.vectors(x.vectors, x.common, x.log_scales)
+    if isinstance(prior, PolarComponents):
+        return to_components(prior, x).vectors
+    return prior.scale * x.vectors  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def to_components(prior: PolarComponents, x: Array) -> Components:
+def to_components(prior: PolarComponents, x: Coordinates) -> Components:
     """Direction and length from free coordinates."""
     centre, spread = _standard_log_length(prior)
-    length = jnp.exp(centre[..., None] + spread[..., None] * x[..., -1])
-    return Components(_direction(x), length)
+    norm = jnp.sqrt(jnp.sum(x.vectors**2, axis=-1, keepdims=True))
+    return Components(x.vectors / norm, jnp.exp(centre + spread * x.lengths))
 
 
-def from_vectors(prior: ComponentPrior, vectors: Array) -> Array:
-    """Free coordinates of component vectors."""
-    if not isinstance(prior, PolarComponents):
-        return vectors / prior.scale[..., None, None]  # pyright: ignore[reportAttributeAccessIssue]
-    directions, lengths = Components.from_vectors(vectors)
-    centre, spread = _standard_log_length(prior)
-    standard = (jnp.log(lengths) - centre[..., None]) / spread[..., None]
-    return jnp.concatenate([directions * jnp.sqrt(1.0 * prior.dim), standard[..., None]], axis=-1)
+def from_vectors(prior: Prior, vectors: Array) -> Coordinates:
+    """Free coordinates of component vectors.
+
+    A hierarchical prior has many such points. This one has the mean as common vector, and scales
+    that make the coordinates as large as a draw from the prior.
+    """
+    if isinstance(prior, PolarComponents):
+        directions, lengths = Components.from_vectors(vectors)
+        centre, spread = _standard_log_length(prior)
+        standard = (jnp.log(lengths) - centre) / spread
+        return Coordinates(directions * jnp.sqrt(1.0 * prior.dim), standard)
+    if not isinstance(prior, HierarchicalComponents):
+        return Coordinates(vectors / prior.scale)  # pyright: ignore[reportAttributeAccessIssue]
+    common = jnp.mean(vectors, axis=0) if prior.common else jnp.zeros(prior.dim, vectors.dtype)
+    sizes = [jnp.sqrt(jnp.mean(part**2) + 1e-4) for part in (vectors - common, common)]
+    free = [prior.scale is None, prior.common and prior.common_scale is None]
+    logs = [jnp.log(size) for size, wanted in zip(sizes, free, strict=True) if wanted]
+    log_scales = jnp.stack(logs) if logs else None
+    scale, common_scale = prior.scales(log_scales)
+    deviations = (vectors - common) / scale
+    return Coordinates(
+        deviations, common=common / common_scale if prior.common else None, log_scales=log_scales
+    )
 
 
-def log_prior(prior: ComponentPrior, x: Array) -> Scalar:
+def log_prior(prior: Prior, x: Coordinates) -> Scalar:
     """Log density of the free coordinates, up to a constant."""
-    if not isinstance(prior, PolarComponents):
-        size = prior.n_components * prior.dim
-        scale = prior.scale  # pyright: ignore[reportAttributeAccessIssue]
-        return prior.log_prob(to_vectors(prior, x)) + size * jnp.log(scale)
-    components = to_components(prior, x)
-    passenger = -0.5 * jnp.sum(x[..., :-1] ** 2)
-    return prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + passenger
+    square = -0.5 * jnp.sum(x.vectors**2)
+    if isinstance(prior, HierarchicalComponents):
+        value = square + prior.log_ratio_to_gaussian(x.vectors)
+        if x.common is not None:
+            value -= 0.5 * jnp.sum(x.common**2)
+        return value if x.log_scales is None else value + log_half_normal(x.log_scales)
+    if isinstance(prior, PolarComponents):
+        components = to_components(prior, x)
+        # The length of x.vectors is free: it has the distribution of that of a Gaussian vector.
+        return (
+            prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + square
+        )
+    size = prior.n_components * prior.dim
+    scale = prior.scale  # pyright: ignore[reportAttributeAccessIssue]
+    return prior.log_prob(to_vectors(prior, x)) + size * jnp.log(scale)
 
 
-def log_volume(prior: ComponentPrior, x: Array) -> Scalar:
+def log_volume(prior: Prior, x: Coordinates) -> Scalar:
     """What to add to :func:`log_prior` before *maximising* it.
 
-    The free passenger of polar coordinates, |x|, has its mode at 0, where there is no direction;
-    with the volume of its shell it sits at sqrt(p - 1).
+    The length of x.vectors, which means nothing under a polar prior, has its mode at 0, where there
+    is no direction; with the volume of its shell it sits at sqrt(p - 1).
     """
     if not isinstance(prior, PolarComponents):
         return jnp.zeros(())
-    square = jnp.sum(x[..., :-1] ** 2, axis=-1)
+    square = jnp.sum(x.vectors**2, axis=-1)
     return 0.5 * (prior.dim - 1) * jnp.sum(jnp.log(square))
 
 
 def weights_of(priors: Priors, x: Point, expert: ExpertLikelihood) -> Weights:
     """The model's weight vectors at free coordinates."""
     experts = to_vectors(priors.experts, x.experts)
-    shape = (*experts.shape[:-1], expert.n_outputs, -1)
-    return Pair(to_vectors(priors.gate, x.gate), experts.reshape(shape))
+    return Pair(to_vectors(priors.gate, x.gate), unflatten(experts, expert.n_outputs))
 
 
 def flat_experts(experts: Array) -> Array:
@@ -111,10 +150,42 @@ def flat_experts(experts: Array) -> Array:
     return experts.reshape(*experts.shape[:-2], -1)
 
 
+def unflatten(experts: Array, n_outputs: int) -> Array:
+    """The reverse of :func:`flat_experts`."""
+    return experts.reshape(*experts.shape[:-1], n_outputs, -1)
+
+
+def scales_of(priors: Priors, x: Point) -> dict[str, Array]:
+    """Scales that are part of the posterior, by name."""
+    found = {}
+    for side, prior, one in zip(Pair._fields, priors, x, strict=True):
+        if isinstance(prior, HierarchicalComponents) and prior.n_scales:
+            scale, common = prior.scales(one.log_scales)
+            if prior.scale is None:
+                found[side] = scale
+            if prior.common and prior.common_scale is None:
+                found["common"] = common
+    return found
+
+
+def common_of(prior: Prior, x: Coordinates) -> Array | None:
+    """The common vector, where the prior has one."""
+    if x.common is None:
+        return None
+    return prior.scales(x.log_scales)[1] * x.common  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def draw_point(key: Key, priors: Priors) -> Point:
     """Free coordinates of a draw from the priors."""
     keys = jax.random.split(key)
-    return Pair(*(from_vectors(p, p.sample(k)) for p, k in zip(priors, keys, strict=True)))
+    return Pair(*map(_draw_coordinates, keys, priors))
+
+
+def _draw_coordinates(key: Key, prior: Prior) -> Coordinates:
+    if isinstance(prior, HierarchicalComponents):
+        deviations, common, log_scales = prior.draw(key)
+        return Coordinates(deviations, common=common, log_scales=log_scales)
+    return from_vectors(prior, prior.sample(key))
 
 
 class Problem(NamedTuple):
@@ -133,144 +204,258 @@ def log_joint(x: Point, problem: Problem) -> Scalar:
     return prior + log_lik(problem.expert, weights, problem.data)
 
 
-class Whitening(NamedTuple):
-    """Square roots of the posterior covariance of the free coordinates.
+# ---- whitening
 
-    ``gate`` is one matrix for all gates (joint) or K matrices; ``experts`` K matrices.
+
+class Root(NamedTuple):
+    """Square root of the posterior covariance of vectors, in the basis of its principal axes."""
+
+    basis: Array | None
+    """(p, p), one axis a column; None for the axes of the columns themselves."""
+    width: Array
+    """(p,): standard deviations along the axes."""
+    share: Array
+    """(p,): how much of what is known along an axis comes from the data and not from the prior."""
+
+
+class Metric(NamedTuple):
+    """Change of variable of the coordinates of gates or experts."""
+
+    vectors: Root
+    common: Root | None
+    lengths: Array | None
+    """Standard deviation."""
+    log_scales: Array | None
+    """Standard deviations."""
+    centre: Array | None
+    """Means of the log scales."""
+
+
+Whitening: TypeAlias = Pair[Metric]
+
+
+def unwhiten(whitening: Whitening, u: Point) -> tuple[Point, Scalar]:
+    r"""Coordinates x of u, and the logarithm of the Jacobian.
+
+    Along an axis on which the data say little, vectors in units of their scale are what is close
+    to a standard Gaussian; where the data say much, the vectors themselves are. So an axis with
+    share e is stretched by :math:`(\tau/\tau_0)^{-e}`, where :math:`\tau_0` is the usual scale.
     """
+    gate, experts = map(_unwhiten_one, whitening, u)
+    return Pair(gate[0], experts[0]), gate[1] + experts[1]
 
-    gate: Array
-    experts: Array
 
-    def apply(self, u: Point) -> Point:
-        """X = L u."""
-        return Pair(_multiply(self.gate, u.gate), _multiply(self.experts, u.experts))
+def whiten(whitening: Whitening, x: Point) -> Point:
+    """The reverse of :func:`unwhiten`."""
+    return Pair(*map(_whiten_one, whitening, x))
 
-    def solve(self, x: Point) -> Point:
-        """U = L^-1 x."""
-        return Pair(_solve(self.gate, x.gate), _solve(self.experts, x.experts))
+
+def _unwhiten_one(metric: Metric, u: Coordinates) -> tuple[Coordinates, Scalar]:
+    away, log_scales = (None, None), None
+    if u.log_scales is not None:
+        moved = metric.log_scales * u.log_scales
+        away, log_scales = _by_part(metric, moved), metric.centre + moved
+    vectors, volume = _stretch(metric.vectors, u.vectors, away[0])
+    common = None
+    if u.common is not None:
+        assert metric.common is not None
+        common, more = _stretch(metric.common, u.common, away[1])
+        volume += more
+    lengths = None if u.lengths is None else metric.lengths * u.lengths
+    return Coordinates(vectors, lengths, common, log_scales), volume
+
+
+def _whiten_one(metric: Metric, x: Coordinates) -> Coordinates:
+    away, log_scales = (None, None), None
+    if x.log_scales is not None:
+        moved = x.log_scales - metric.centre
+        away, log_scales = _by_part(metric, moved), moved / metric.log_scales
+    common = None
+    if x.common is not None:
+        assert metric.common is not None
+        common = _unstretch(metric.common, x.common, away[1])
+    lengths = None if x.lengths is None else x.lengths / metric.lengths
+    return Coordinates(_unstretch(metric.vectors, x.vectors, away[0]), lengths, common, log_scales)
+
+
+def _by_part(metric: Metric, moved: Array) -> tuple[Scalar | None, Scalar | None]:
+    """Log scales relative to the usual ones: of the deviations, and of the common vector."""
+    both = metric.common is None or len(moved) > 1
+    return (moved[0], moved[-1]) if both else (None, moved[0])
+
+
+def _stretch(root: Root, u: Array, away: Scalar | None) -> tuple[Array, Scalar]:
+    """Vectors (..., O p) from whitened ones, and the part of the Jacobian that varies."""
+    along = u.reshape(*u.shape[:-1], -1, root.width.shape[-1]) * root.width
+    volume = jnp.zeros((), u.dtype)
+    if away is not None:
+        along = along * jnp.exp(-away * root.share)
+        volume = -away * jnp.sum(root.share) * (along.size / along.shape[-1])
+    if root.basis is not None:
+        along = _dot("...a,pa->...p", along, root.basis)
+    return along.reshape(u.shape), volume
+
+
+def _unstretch(root: Root, x: Array, away: Scalar | None) -> Array:
+    along = x.reshape(*x.shape[:-1], -1, root.width.shape[-1])
+    if root.basis is not None:
+        along = _dot("...p,pa->...a", along, root.basis)
+    if away is not None:
+        along = along * jnp.exp(away * root.share)
+    return (along / root.width).reshape(x.shape)
+
+
+class Typical(NamedTuple):
+    """Typical points that a whitening is made from; leading axis: point."""
+
+    weights: Weights
+    scales: dict[str, Array]
 
 
 def fisher_whitening(
-    priors: Priors, points: Point, expert: ExpertLikelihood, data: Data
+    priors: Priors, typical: Typical, expert: ExpertLikelihood, data: Data
 ) -> Whitening:
-    r"""Whitening from the Fisher information, averaged over points (leading axis).
+    r"""Whitening from the Fisher information, averaged over typical points and over components.
 
-    Precision of the coordinates: :math:`J^\top F J + I`, with J the derivative of the vectors in
-    them. F is mostly what the targets say, with :math:`r` the responsibilities after the target,
+    Precision of the coordinates of one vector: :math:`j^2 F + I`, with j the derivative of the
+    vector in them. F is mostly what the targets say, with :math:`r` the responsibilities after the
+    target,
 
-    .. math:: F_{jk} = \sum_n w_n(r_{nj} - \pi_{nj})(r_{nk} - \pi_{nk})\,x_nx_n^\top,\qquad
-              F_k = \sum_n w_n r_{nk}^2 I(s_{nk})\otimes x_nx_n^\top
+    .. math:: F = \frac1K\sum_{nk} w_n(r_{nk} - \pi_{nk})^2\,x_nx_n^\top,\qquad
+              F = \frac1{KO}\sum_{nko} w_n r_{nk}^2 I_{oo}(s_{nk})\,x_nx_n^\top
 
-    for pairs of gates and for expert k. A share of it (:data:`SEEN`) is what one would know if the
-    choice of expert were seen: :math:`\delta_{jk}\pi_{nj} - \pi_{nj}\pi_{nk}` and
-    :math:`\pi_{nk}`. That is too much where experts agree, and alone makes slow chains; but it
-    bounds the other part, which may be small at some points and large at others.
+    for gates and for experts. A share of it (:data:`SEEN`) is what one would know if the choice of
+    expert were seen: :math:`\pi_{nk}(1-\pi_{nk})` and :math:`\pi_{nk}`. That is too much where
+    experts agree, and alone makes slow chains; but it bounds the other part, which may be small at
+    some points and large at others. The common vector of experts is one for all of them, and has
+    their sum. Scales and lengths have the standard deviations of the typical points.
     """
+    slopes = _square_slopes(priors, typical)
+    n_points, _, p = typical.weights.gate.shape
 
-    def add(total: Any, x: Point) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, _information(priors, x, expert, data)), None
+    def grams(block: Data) -> Array:
+        def add(total: Array, point: Any) -> tuple[Array, None]:
+            return total + _row_information(expert, *point, block), None
 
-    n_points = points.gate.shape[0]
-    first = jax.tree.map(lambda leaf: leaf[0], points)
-    rest = jax.tree.map(lambda leaf: leaf[1:], points)
-    total, _ = lax.scan(add, _information(priors, first, expert, data), rest)
-    gate, experts = jax.tree.map(lambda leaf: leaf / n_points, total)
-    gate_root = _root(gate + jnp.eye(gate.shape[-1], dtype=gate.dtype))
-    # One after the other: batched factorisations of LAPACK that run at once wait for each other's
-    # threads for ever (jaxlib before 0.11; as many of them as there are cores).
-    experts = jnp.where(jnp.isnan(jnp.ravel(gate_root)[0]), jnp.nan, experts)
-    return Whitening(gate_root, _root(experts + jnp.eye(experts.shape[-1], dtype=experts.dtype)))
+        zeros = jnp.zeros((3, block.rows.shape[0]), block.rows.dtype)
+        total, _ = lax.scan(add, zeros, (typical.weights, slopes))
+        pattern = "an,np,nq->apq" if p <= WIDEST else "an,np,np->ap"
+        return _dot(pattern, total / n_points, block.rows, block.rows)
 
-
-def _information(
-    priors: Priors, x: Point, expert: ExpertLikelihood, data: Data
-) -> tuple[Array, Array]:
-    """Fisher information of the free coordinates at one point: gates (joint or each), experts."""
-    weights = weights_of(priors, x, expert)
-    jacobians = Pair(_jacobian(priors.gate, x.gate), _jacobian(priors.experts, x.experts))
-    joint = x.gate.size <= JOINT_LIMIT
-
-    def sums(block: Data) -> tuple[Array, Array, Array]:
-        gate_scores, scores = score(weights, block.rows)
-        gate = jax.nn.softmax(gate_scores, axis=0)
-        ones = jnp.ones_like(block.weights)
-        _, change, _ = summed_out(expert, gate_scores, scores, block._replace(weights=ones))
-        share = SEEN * gate + (1.0 - SEEN) * (gate + change) ** 2
-        information = expert.information(scores) * (share * block.weights)[:, None, None]
-        own = SEEN * gate
-        if joint:
-            coupled = (1.0 - SEEN) * _gram(jacobians.gate, change, block)
-            coupled -= SEEN * _gram(jacobians.gate, gate, block)
-        else:
-            coupled = jnp.zeros(())
-            own = own * (1.0 - gate) + (1.0 - SEEN) * change**2
-        return (
-            _dot("np,kn,nq->kpq", block.rows, own * block.weights, block.rows),
-            coupled,
-            _dot("np,kodn,nq->kopdq", block.rows, information, block.rows),
-        )
-
-    gate, coupled, experts = over_blocks(sums, data, GRAM_ROWS)
-    gate = _dot("kpa,kpq,kqb->kab", jacobians.gate, gate, jacobians.gate)
-    if joint:
-        gate = jax.scipy.linalg.block_diag(*gate) + coupled
-    experts = experts.reshape(*jacobians.experts.shape[:2], -1)
-    return gate, _dot("kpa,kpq,kqb->kab", jacobians.experts, experts, jacobians.experts)
-
-
-def _gram(jacobian: Array, factors: Array, data: Data) -> Array:
-    """Sum over rows of the outer square of all factors_k J_k^T x, one long vector."""
-    seen = _dot("kpa,np->nka", jacobian, data.rows)
-    seen = seen * (factors * jnp.sqrt(data.weights)).T[..., None]
-    flat = seen.reshape(len(data.rows), -1)
-    return _dot("ni,nj->ij", flat, flat)
-
-
-def _jacobian(prior: ComponentPrior, x: Array) -> Array:
-    """Derivative of each vector in its own coordinates, (K, p, size)."""
-
-    def one(row: Array) -> Array:
-        return to_vectors(prior, row[None])[0]
-
-    return jax.vmap(jax.jacfwd(one))(x)
-
-
-def _root(precision: Array) -> Array:
-    """L with L L^T = precision^-1, for a precision of at least 1 in every direction.
-
-    Any L serves a sampler. Rounding may leave less than the prior's 1 next to an information of
-    1e7: then the diagonal alone is taken.
-    """
-    diagonal = jnp.maximum(jnp.diagonal(precision, axis1=-2, axis2=-1), 1.0)
-    eye = jnp.eye(precision.shape[-1], dtype=precision.dtype)
-    ridge = 4.0 * jnp.finfo(precision.dtype).eps * diagonal
-    alone = jnp.sqrt(diagonal)[..., None] * eye
-    lower = jnp.linalg.cholesky(precision + ridge[..., None] * eye)
-    whole = jnp.all(jnp.isfinite(lower), axis=(-2, -1), keepdims=True)
-    lower = jnp.where(whole, lower, alone)
-    inverse = lax.linalg.triangular_solve(
-        lower, jnp.broadcast_to(eye, lower.shape), left_side=True, lower=True
+    gate, experts, common = map(_root, over_blocks(grams, data, GRAM_ROWS))
+    has_common = isinstance(priors.experts, HierarchicalComponents) and priors.experts.common
+    spreads = _spreads(priors, typical)
+    return Pair(
+        Metric(gate, None, *spreads.gate),
+        Metric(experts, common if has_common else None, *spreads.experts),
     )
-    return jnp.swapaxes(inverse, -1, -2)
 
 
-def _multiply(root: Array, u: Array) -> Array:
-    if root.ndim == 2:  # noqa: PLR2004
-        return _dot("ij,j->i", root, u.reshape(-1)).reshape(u.shape)
-    return _dot("kij,kj->ki", root, u)
+def refine(whitening: Whitening, priors: Priors, draws: dict[str, Any]) -> Whitening:
+    """Widths and shares along the axes from draws (chain, draw, ...) instead of the information.
+
+    What is known of an expert depends on which rows it is chosen for, and that is not known: the
+    information, right for its axes, says too much about their widths. Only hierarchical priors:
+    under a polar one the length of x.vectors means nothing and is not drawn.
+    """
+    weights, scales = draws["weights"], draws["scales"]
+    vectors = weights.gate, flat_experts(weights.experts)
+    found = []
+    for side, metric, prior, one in zip(Pair._fields, whitening, priors, vectors, strict=True):
+        if not isinstance(prior, HierarchicalComponents):
+            found.append(metric)
+            continue
+        scale = scales[side][..., None, None] if prior.scale is None else prior.scale
+        new = metric
+        if prior.common:
+            common = draws["common"]
+            one = one - common[..., None, :]
+            size = scales["common"][..., None] if prior.common_scale is None else prior.common_scale
+            new = new._replace(common=_from_draws(metric.common, (common / size)[..., None, :]))
+        found.append(new._replace(vectors=_from_draws(metric.vectors, one / scale)))
+    return Pair(*found)
 
 
-def _solve(root: Array, x: Array) -> Array:
-    if root.ndim == 2:  # noqa: PLR2004
-        flat = jax.scipy.linalg.solve_triangular(root, x.reshape(-1), lower=False)
-        return flat.reshape(x.shape)
-    return jax.vmap(lambda r, v: jax.scipy.linalg.solve_triangular(r, v, lower=False))(root, x)
+def _from_draws(root: Any, vectors: Any) -> Root:
+    """The root of standardised vectors (chain, draw, K, O p), with the axes there are."""
+    n_draws, p = vectors.shape[1], root.width.shape[-1]
+    along = vectors.reshape(*vectors.shape[:-1], -1, p)
+    if root.basis is not None:
+        along = _dot("...p,pa->...a", along, root.basis)
+    # Within chains: experts are numbered differently in each.
+    variance = jnp.mean(jnp.var(along, axis=1), axis=tuple(range(along.ndim - 2)))
+    variance = (n_draws * variance + FEW_DRAWS * root.width**2) / (n_draws + FEW_DRAWS)
+    return Root(root.basis, jnp.sqrt(variance), jnp.clip(1.0 - variance, 0.0, 1.0))
 
 
-def _direction(x: Array) -> Array:
-    inner = x[..., :-1]
-    return inner / jnp.sqrt(jnp.sum(inner**2, axis=-1, keepdims=True))
+def _row_information(
+    expert: ExpertLikelihood, weights: Weights, slopes: tuple[Array, Array, Array], data: Data
+) -> Array:
+    """Weight of each row in the information of gates, experts and the common expert, (3, N)."""
+    gate_scores, scores = score(weights, data.rows)
+    gate = jax.nn.softmax(gate_scores, axis=0)
+    ones = jnp.ones_like(data.weights)
+    _, change, _ = summed_out(expert, gate_scores, scores, data._replace(weights=ones))
+    chosen = SEEN * gate * (1.0 - gate) + (1.0 - SEEN) * change**2
+    share = SEEN * gate + (1.0 - SEEN) * (gate + change) ** 2
+    outputs = jnp.trace(expert.information(scores), axis1=1, axis2=2) / scores.shape[1]
+    by_gate, by_experts, by_common = slopes
+    return data.weights * jnp.stack(
+        [
+            jnp.mean(by_gate[:, None] * chosen, axis=0),
+            jnp.mean(by_experts[:, None] * share * outputs, axis=0),
+            by_common * jnp.sum(share * outputs, axis=0),
+        ]
+    )
+
+
+def _square_slopes(priors: Priors, typical: Typical) -> tuple[Array, Array, Array]:
+    """Squared derivatives of vectors in their coordinates: gates, experts, the common expert.
+
+    Leading axis: point; the first two have one for each component.
+    """
+    found = []
+    n_points, n = typical.weights.gate.shape[:2]
+    vectors = typical.weights.gate, flat_experts(typical.weights.experts)
+    for side, prior, one in zip(Pair._fields, priors, vectors, strict=True):
+        if isinstance(prior, PolarComponents):
+            slope = jnp.mean(one**2, axis=-1)
+        else:
+            scale = prior.scale if side not in typical.scales else typical.scales[side][:, None]
+            slope = jnp.broadcast_to(jnp.asarray(scale, one.dtype) ** 2, (n_points, n))
+        found.append(slope)
+    common = typical.scales.get("common", getattr(priors.experts, "common_scale", None))
+    common = jnp.asarray(0.0 if common is None else common, vectors[0].dtype)
+    return found[0], found[1], jnp.broadcast_to(common**2, (n_points,))
+
+
+def _spreads(priors: Priors, typical: Typical) -> Pair[Any]:
+    """Of the typical points: spread of lengths, of log scales, and means of these."""
+    found = []
+    vectors = typical.weights.gate, flat_experts(typical.weights.experts)
+    for names, prior, one in zip((("gate",), ("experts", "common")), priors, vectors, strict=True):
+        lengths = None
+        if isinstance(prior, PolarComponents):
+            lengths = _spread(jax.vmap(partial(from_vectors, prior))(one).lengths)
+        logs = [jnp.log(typical.scales[name]) for name in names if name in typical.scales]
+        if logs:
+            found.append((lengths, jnp.stack([*map(_spread, logs)]), jnp.stack([*map(jnp.mean, logs)])))
+        else:
+            found.append((lengths, None, None))
+    return Pair(*found)
+
+
+def _spread(values: Any) -> Array:
+    return jnp.clip(jnp.std(values), *SPREADS)
+
+
+def _root(information: Array) -> Root:
+    """The root of (information + I)^-1, of a matrix or of a diagonal."""
+    basis, values = None, information
+    if information.ndim > 1:
+        values, basis = jnp.linalg.eigh(information)
+    values = jnp.maximum(values, 0.0)
+    return Root(basis, 1.0 / jnp.sqrt(1.0 + values), jnp.zeros_like(values))
 
 
 def _standard_log_length(prior: PolarComponents) -> tuple[Array, Array]:

@@ -205,15 +205,27 @@ def start(
     Noise is measured in scores :math:`a\cdot x` at the root mean square of :math:`|x|`, so the
     start means the same whatever the number and the scale of the columns.
     """
+    gate, experts = scattered(key, expert, data, n_starts, n_components, dtype)
+    width = WIDTH / _rms_length(data.rows)
+    return Pair(_guide(guide, gate, width), _guide(guide, experts, width))
+
+
+def scattered(
+    key: Key,
+    expert: ExpertLikelihood,
+    data: Data,
+    n_starts: int,
+    n_components: int,
+    dtype: Any = np.float32,
+) -> Pair[Array]:
+    """First vectors of several starts: experts around one logistic regression, gates around 0."""
     length = _rms_length(data.rows)
     centre = jnp.asarray(ridge(data, expert.n_outputs).ravel(), dtype)
     keys = random.split(key)
     shape = n_starts, n_components
     gate = random.normal(keys[0], (*shape, data.rows.shape[1]), dtype) * (GATE_SCATTER / length)
     scatter = random.normal(keys[1], (*shape, centre.size), dtype) * (EXPERT_SCATTER / length)
-    return Pair(
-        _guide(guide, gate, WIDTH / length), _guide(guide, centre + scatter, WIDTH / length)
-    )
+    return Pair(gate, centre + scatter)
 
 
 def _guide(name: str, centres: Array, width: float) -> Guide:

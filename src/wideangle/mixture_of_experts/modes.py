@@ -15,9 +15,9 @@ from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
+    draw_point,
     log_joint,
     log_volume,
-    n_coordinates,
     to_vectors,
     weights_of,
 )
@@ -25,7 +25,6 @@ from wideangle.mixture_of_experts.data import Data, sample
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
 from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
 from wideangle.posterior import Draws
-from wideangle.priors.components import ComponentPrior
 from wideangle.types import Array, Key, Scalar
 
 BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
@@ -130,11 +129,13 @@ def _omega(priors: Priors, x: Point, regulariser: Regulariser | None) -> Scalar:
 
 @partial(jax.jit, static_argnums=2)
 def _draw_points(key: Key, priors: Priors, n_starts: int) -> Point:
-    def one(key: Key, prior: ComponentPrior) -> Array:
-        shape = (n_starts, prior.n_components, n_coordinates(prior))
-        return jax.random.normal(key, shape, jnp.result_type(*jax.tree.leaves(prior)))
-
-    return Pair(*map(one, jax.random.split(key), priors))
+    shapes, structure = jax.tree.flatten(jax.eval_shape(draw_point, key, priors))
+    keys = jax.random.split(key, len(shapes))
+    drawn = [
+        jax.random.normal(k, (n_starts, *leaf.shape), leaf.dtype)
+        for k, leaf in zip(keys, shapes, strict=True)
+    ]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def _judge(objective: ModeObjective, points: Point, sample: Data, constants: Any) -> Array:

@@ -245,6 +245,8 @@ def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
     result = {name: v.reshape(*shape, *v.shape[1:]) for name, v in joined.items()}
     if "log_lik" in draws.values:
         result["log_lik"] = np.asarray(draws.values["log_lik"])
+    scales = draws.values.get("scales", {})
+    result |= {f"{name}_scale": np.asarray(values) for name, values in scales.items()}
     return Draws(result, draws.stats, NEEDED)
 
 

@@ -14,7 +14,10 @@ In all of them the choice of expert is summed out.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,50 +32,57 @@ from wideangle.infer.kernel import Update, sweep, within
 from wideangle.infer.metropolis import each_row
 from wideangle.infer.proposals import positive_walk, vmf_walk
 from wideangle.infer.run import Run, run
+from wideangle.infer.stopping import until_converged
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
+    Typical,
     Whitening,
+    common_of,
     fisher_whitening,
     flat_experts,
     from_vectors,
     log_joint,
+    refine,
+    scales_of,
+    unwhiten,
     weights_of,
+    whiten,
 )
 from wideangle.mixture_of_experts.data import Data, for_sampling, shard
-from wideangle.mixture_of_experts.likelihood import Pair, Weights, log_lik
-from wideangle.mixture_of_experts.modes import climb
+from wideangle.mixture_of_experts.guides import scattered
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
+from wideangle.mixture_of_experts.predict import NEEDED, trace
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
-from wideangle.posterior import Draws
+from wideangle.posterior import Draws, evenly
 from wideangle.priors.learning import update_prior
+from wideangle.settings import AUTO
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key, Scalar
 
-STEPS = 400
-"""Steps before and after the first draw, where nothing else is asked for."""
+N_WARMUP = 500
+"""Steps before the first draw, where nothing else is asked for."""
+MAX_TIME = 120.0
+"""Seconds a fit may take, where nothing else is asked for and chains stop by themselves."""
+MAX_BYTES = 2**30
+"""Memory of the draws of such a fit."""
 FISHER_ROWS = 4096
 """Rows the information is summed over; a random part of them stands for the rest."""
 N_TYPICAL = 8
-"""Points of a chain over which the information is averaged: at one alone it is far too small
-where rows change hands between experts."""
-TRIES = 4
-"""Starts climbed for each chain: a chain that begins in a poor local mode may stay there."""
-TRAJECTORY = 2.5
-"""Length of a trajectory of the Hamiltonian sampler. Were the whitening perfect, 1.6 would do."""
-FEWEST, MOST = 8, 64
-"""Range of its number of gradients."""
+"""Points of each chain over which the information is averaged."""
+HALF_TURN = math.pi
+"""Longest trajectory. In coordinates in which the posterior is a standard Gaussian, a quarter of a
+turn makes a draw independent of the one before; lengths are spread evenly around it, since of any
+one length some functions of the weights come back to where they were."""
+MOST = 256
+"""Largest number of its gradients."""
 GEODESIC_STEPS = 16
 """The same along great circles."""
-
-
-class Whitened(NamedTuple):
-    """State of the Hamiltonian sampler: coordinates u, and the map to x (held fixed)."""
-
-    u: Point
-    whitening: Whitening
+GOLDEN = np.uint32(2654435769)
+"""The golden ratio in units of 2^-32: its multiples fill the unit interval evenly."""
 
 
 class Polar(NamedTuple):
@@ -88,13 +98,21 @@ Walk: TypeAlias = Pair[Components]
 """State of the random walk."""
 
 
+class Setting(NamedTuple):
+    """What chains walk in."""
+
+    problem: Problem
+    whitening: Whitening
+    """Coordinates of the Hamiltonian sampler; others have no use for it."""
+
+
 class Sampler(NamedTuple):
     """What one sampler needs: how to start, move, and read off the weights."""
 
-    enter: Callable[[Point, Point, Problem], Any]
-    """Where to begin, typical points (leading axis), and some of the rows only, dense ones."""
-    recipe: Callable[[dict[str, Scalar], Problem], Update]
-    collect: Callable[[Any, Problem], dict[str, Any]]
+    enter: Callable[[Point, Setting], Any]
+    """Coordinates to latents; there are no data in the setting yet."""
+    recipe: Callable[[dict[str, Scalar], Setting], Update]
+    collect: Callable[[Any, Setting], dict[str, Any]]
     steps: dict[str, float]
     targets: dict[str, float]
 
@@ -113,63 +131,123 @@ def fit_mcmc(
     start: Point | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Fitted:
-    """Run the chains: starts by maximisation, two stages of warm-up, draws.
+    """Run the chains: two stages of warm-up, then draws.
 
-    The first stage goes from the mode to typical points; there the coordinates are whitened anew
+    The first stage goes from the start to typical points; there the coordinates are whitened anew
     and the priors to learn are updated (the paper's EM, one M step). The second stage tunes the
     step for the draws, each the last of ``thin`` steps. Only the second is saved to ``checkpoint``:
     the first depends on the key alone and is done again, to the same bits.
     """
+    began = time.monotonic()
     chosen, problem = task.inference, Problem(task.priors, task.expert, data)
-    n_warmup = STEPS if chosen.n_warmup is None else chosen.n_warmup
+    n_warmup = N_WARMUP if chosen.n_warmup is None else chosen.n_warmup
     key_start, key_first, key_second = jax.random.split(key, 3)
     if start is None:
-        modes = climb(key_start, problem, n_starts=TRIES * chosen.n_chains, progress=task.progress)
-        _stop_if(modes.interrupted)
-        start = jax.tree.map(lambda leaf: leaf[: chosen.n_chains], modes.points)
+        start = _starts(key_start, problem, chosen.n_chains)
     stage = partial(
         _stage,
         SAMPLERS[chosen.kernel or "hmc"],
+        some=subsample(jax.random.key(0), problem, FISHER_ROWS),
         placed=_placed(data),
         n_chains=chosen.n_chains,
         progress=task.progress,
     )
-    n_first = n_warmup // 2
-    typical = jax.tree.map(lambda leaf: leaf[:, None], start)
+    n_first, earlier = n_warmup // 2, None
+    typical = _typical_of(problem.priors, start, problem.expert)
     if n_first:
-        first = stage(
-            key_first, start, typical, problem, n_warmup=n_first, n_draws=max(n_first // 2, 1)
-        )
+        begin = stage(key_first, start, typical, problem)
+        first = begin(n_warmup=n_first, n_draws=max(n_first // 2, 1))
         _stop_if(first.interrupted)
-        weights = first.draws.values["weights"]
+        earlier, typical = first.draws, _thinned(first.draws)
         if any(task.learn):
+            weights = first.draws.values["weights"]
             problem = problem._replace(priors=learn_priors(problem.priors, weights, task.learn))
-        typical = _points_of(problem.priors, jax.tree.map(_spread_out, weights))
-        start = jax.tree.map(lambda leaf: leaf[:, -1], typical)
-    stage = partial(stage, key_second, start, typical, problem)
-    counts = {"n_warmup": n_warmup - n_first, "n_draws": chosen.n_draws or STEPS}
-    counts["thin"] = chosen.thin or 1
-    if checkpoint is None:
-        run = stage(**counts)
-        draws = run.draws
-    else:
-        run, draws = _saved(stage, checkpoint, counts)
-    _stop_if(draws.n_draws == 0)
-    notes = {"acceptance": run.acceptance, "interrupted": run.interrupted}
-    return Fitted(draws, problem.priors, notes)
+        start = _ends(problem.priors, first.draws)
+    counts = {"n_warmup": n_warmup - n_first, "thin": chosen.thin or 1}
+    chains = Chains(stage(key_second, start, typical, problem, earlier), counts, problem)
+    return draw(chains, task, began=began, checkpoint=checkpoint)
 
 
-def _saved(
-    stage: Callable[..., Run], checkpoint: Checkpoint, counts: dict[str, int]
-) -> tuple[Run, Draws]:
-    """A stage that is saved while it lasts, or taken up; a finished one needs no checkpoint."""
-    nothing = stage(n_warmup=0, n_draws=0)
-    state, earlier = checkpoint.load((nothing.state, nothing.draws)) or (None, nothing.draws)
-    with checkpoint:
-        run = stage(**counts, on_chunk=checkpoint, resume=state)
-    if not run.interrupted:
-        checkpoint.remove(may_fail=True)
-    return run, earlier.followed_by(run.draws)
+class Chains:
+    """Chains after the first stage of warm-up, and the draws they have made so far."""
+
+    def __init__(self, stage: Callable[..., Run], counts: dict[str, int], problem: Problem) -> None:
+        self.problem = problem
+        self._stage, self._counts = stage, counts
+        empty = stage(n_warmup=0, n_draws=0)
+        self._template = empty.state, empty.draws
+        self._state, self.draws, self._loaded = None, empty.draws, 0
+        self.acceptance: dict[str, float] = {}
+        self.interrupted = False
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Take up what was saved."""
+        found = checkpoint.load(self._template)
+        if found is not None:
+            self._state, self.draws = found
+            self._loaded = self.draws.n_draws
+
+    def extend(self, n_draws: int, checkpoint: Checkpoint | None = None) -> None:
+        """Run all chains until they have so many draws, unless the user stops them."""
+        earlier = self.draws
+
+        def save(state: Any, later: Draws) -> None:
+            assert checkpoint is not None
+            checkpoint(state, earlier.followed_by(later).since(self._loaded))
+
+        run = self._stage(
+            **self._counts,
+            n_draws=n_draws,
+            resume=self._state,
+            on_chunk=None if checkpoint is None else save,
+        )
+        self._state, self.draws = run.state, earlier.followed_by(run.draws)
+        self.acceptance, self.interrupted = run.acceptance, run.interrupted
+
+
+def draw(
+    chains: Chains, task: Task, *, began: float, checkpoint: Checkpoint | None = None
+) -> Fitted:
+    """As many draws as were asked for, or as predictions need."""
+    chosen, problem, ending = task.inference, chains.problem, None
+    if checkpoint is not None:
+        chains.load(checkpoint)
+    with checkpoint or nullcontext():
+        if chosen.n_draws != AUTO:
+            chains.extend(chosen.n_draws, checkpoint)
+        else:
+            limit = MAX_TIME if chosen.max_time is None else chosen.max_time
+            ending = until_converged(
+                partial(_extend_and_watch, chains, checkpoint),
+                max_time=limit - (time.monotonic() - began),
+                n_done=chains.draws.n_draws,
+                most=_most_draws(problem, chosen.n_chains),
+            )
+    if checkpoint is not None and not chains.interrupted:
+        checkpoint.remove(may_fail=True)  # a finished run needs none
+    _stop_if(chains.draws.n_draws == 0)
+    notes: dict[str, Any] = {"acceptance": chains.acceptance, "interrupted": chains.interrupted}
+    if ending is not None:
+        notes["ending"] = ending._asdict()
+    return Fitted(chains.draws, problem.priors, notes, chains)
+
+
+def _extend_and_watch(
+    chains: Chains, checkpoint: Checkpoint | None, n_draws: int
+) -> dict[str, np.ndarray] | None:
+    """The numbers that decide whether chains are long enough: what predictions need."""
+    chains.extend(n_draws, checkpoint)
+    if chains.interrupted:
+        return None
+    problem = chains.problem
+    found = trace(problem.expert, chains.draws, problem.data.rows).values
+    return {name: found[name] for name in NEEDED}
+
+
+def _most_draws(problem: Problem, n_chains: int) -> int:
+    """Draws of a chain that fit into the memory a fit may use."""
+    n, p = problem.priors.gate.n_components, problem.priors.gate.dim
+    return max(MAX_BYTES // (4 * n_chains * n * p * (1 + problem.expert.n_outputs)), 2)
 
 
 def _placed(data: Data) -> Data:
@@ -190,37 +268,72 @@ def _stage(
     method: Sampler,
     key: Key,
     start: Point,
-    typical: Point,
+    typical: Typical,
     problem: Problem,
+    draws: Draws | None = None,
     *,
+    some: Problem,
     placed: Data,
     **options: Any,
-) -> Run:
-    some = subsample(jax.random.key(0), problem, FISHER_ROWS)
+) -> Callable[..., Run]:
+    """Chains that begin somewhere, ready to run; see :func:`wideangle.infer.run`."""
     with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
-        begin = jax.block_until_ready(_enter(method.enter, start, typical, some))
-    return run(
+        whitening = _whitening(problem.priors, typical, some.expert, some.data)
+        if draws is not None:
+            whitening = _refine(whitening, problem.priors, draws.values)
+        setting = Setting(problem._replace(data=placed), jax.block_until_ready(whitening))
+    return partial(
+        run,
         key,
         method.recipe,
-        begin,
+        _enter(method.enter, start, Setting(problem._replace(data=None), whitening)),  # pyright: ignore[reportArgumentType]
         steps=method.steps,
         targets=method.targets,
         collect=method.collect,
-        data=problem._replace(data=placed),
+        data=setting,
         **options,
     )
 
 
+_whitening = jax.jit(fisher_whitening, static_argnums=2)
+_refine = jax.jit(refine)
+
+
 @partial(jax.jit, static_argnums=0)
-def _enter(enter: Callable[..., Any], start: Point, typical: Point, problem: Problem) -> Any:
-    # One chain at a time: the information matrices of all of them need not fit at once.
-    return jax.lax.map(lambda both: enter(*both, problem), (start, typical))
+def _enter(enter: Callable[..., Any], start: Point, setting: Setting) -> Any:
+    return jax.vmap(lambda x: enter(x, setting))(start)
 
 
-def _spread_out(draws: np.ndarray) -> Array:
-    """A few draws of each chain, the last one among them."""
-    chosen = np.linspace(0, draws.shape[1] - 1, min(N_TYPICAL, draws.shape[1])).round().astype(int)
-    return jnp.asarray(draws[:, chosen])
+def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
+    """Experts scattered around one logistic regression, gates around 0."""
+    shape = n_chains, problem.priors.gate.n_components
+    vectors = scattered(key, problem.expert, problem.data, *shape)
+    return _points_of(problem.priors, *vectors)
+
+
+@jax.jit
+def _points_of(priors: Priors, gate: Array, experts: Array) -> Point:
+    return Pair(*(jax.vmap(partial(from_vectors, p))(v) for p, v in zip(priors, (gate, experts))))
+
+
+@partial(jax.jit, static_argnums=2)
+def _typical_of(priors: Priors, points: Point, expert: ExpertLikelihood) -> Typical:
+    return jax.vmap(
+        lambda x: Typical(weights_of(priors, x, expert), scales_of(priors, x))
+    )(points)
+
+
+def _thinned(draws: Draws) -> Typical:
+    """A few draws of each chain."""
+    chosen = evenly(draws.n_draws, N_TYPICAL)
+    parts = draws.values["weights"], draws.values.get("scales", {})
+    return Typical(*jax.tree.map(lambda leaf: np.concatenate(leaf[:, chosen]), parts))
+
+
+def _ends(priors: Priors, draws: Draws) -> Point:
+    """The last draw of each chain, in the coordinates of the priors there are now."""
+    last = jax.tree.map(lambda leaf: leaf[:, -1], draws.values["weights"])
+    return _points_of(priors, last.gate, flat_experts(last.experts))
 
 
 def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
@@ -253,47 +366,38 @@ def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:
     )
 
 
-@jax.jit
-def _points_of(priors: Priors, weights: Weights) -> Point:
-    return jax.vmap(jax.vmap(partial(point_of, priors)))(weights)
+def trajectory_steps(step: Scalar, iteration: Array) -> Array:
+    """Gradients of a trajectory: its length is a low-discrepancy sequence on (0, half a turn).
 
-
-def point_of(priors: Priors, weights: Weights) -> Point:
-    """Free coordinates of weights."""
-    vectors = weights.gate, flat_experts(weights.experts)
-    return Pair(*map(from_vectors, priors, vectors))
-
-
-def trajectory_steps(step: Scalar) -> Array:
-    """Gradients of a trajectory of the right length.
-
-    >>> [int(trajectory_steps(step)) for step in (0.1, 1.0, 0.001)]
-    [25, 8, 64]
+    >>> [int(trajectory_steps(0.1, i)) for i in range(4)]
+    [1, 20, 8, 27]
     """
-    return jnp.clip(jnp.round(TRAJECTORY / step), FEWEST, MOST).astype(jnp.int32)
+    share = (jnp.asarray(iteration).astype(jnp.uint32) * GOLDEN).astype(jnp.float32) / 2.0**32
+    return jnp.clip(jnp.ceil(HALF_TURN * share / step), 1, MOST).astype(jnp.int32)
 
 
 def _whitened() -> Sampler:
-    def position(latents: Whitened) -> Point:
-        return latents.whitening.apply(latents.u)
+    def enter(x: Point, setting: Setting) -> dict[str, Point]:
+        return {"u": whiten(setting.whitening, x)}
 
-    def enter(x: Point, typical: Point, problem: Problem) -> Whitened:
-        whitening = fisher_whitening(problem.priors, typical, problem.expert, problem.data)
-        return Whitened(whitening.solve(x), whitening)
-
-    def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
-        def density(latents: Whitened) -> Scalar:
-            return log_joint(position(latents), problem)
+    def recipe(steps: dict[str, Scalar], setting: Setting) -> Update:
+        def density(latents: dict[str, Point]) -> Scalar:
+            x, log_jacobian = unwhiten(setting.whitening, latents["u"])
+            return log_joint(x, setting.problem) + log_jacobian
 
         step = steps["weights"]
-        kernel = geodesic_hmc(step, trajectory_steps(step), sphere=False)
+        n_steps = trajectory_steps(step, steps["iteration"])
+        kernel = geodesic_hmc(step, n_steps, sphere=False, jitter=float(__import__("os").environ.get("JIT","0")))
         return sweep(weights=within(kernel, "u", density))
 
-    def collect(latents: Whitened, problem: Problem) -> dict[str, Any]:
-        x = position(latents)
-        return _draw(weights_of(problem.priors, x, problem.expert), problem)
+    def collect(latents: dict[str, Point], setting: Setting) -> dict[str, Any]:
+        (x, _), problem = unwhiten(setting.whitening, latents["u"]), setting.problem
+        weights = weights_of(problem.priors, x, problem.expert)
+        values = _draw(weights, problem) | {"scales": scales_of(problem.priors, x)}
+        common = common_of(problem.priors.experts, x.experts)
+        return values if common is None else values | {"common": common}
 
-    return Sampler(enter, recipe, collect, {"weights": 0.1}, {"weights": 0.8})
+    return Sampler(enter, recipe, collect, {"weights": 0.1}, {"weights": float(__import__("os").environ.get("TGT",".85"))})
 
 
 def _polar_weights(components: Pair[Components], problem: Problem) -> Weights:
@@ -321,21 +425,21 @@ def _geodesic() -> Sampler:
         gate = Components(latents.gate, jnp.exp(latents.gate_log_length))
         return Pair(gate, Components(latents.experts, jnp.exp(latents.experts_log_length)))
 
-    def enter(x: Point, typical: Point, problem: Problem) -> Polar:
-        gate, experts = _components_of(x, problem)
+    def enter(x: Point, setting: Setting) -> Polar:
+        gate, experts = _components_of(x, setting.problem)
         lengths = (jnp.log(gate.magnitudes), jnp.log(experts.magnitudes))
         return Polar(gate.directions, lengths[0], experts.directions, lengths[1])
 
-    def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
+    def recipe(steps: dict[str, Scalar], setting: Setting) -> Update:
         def density(latents: Polar) -> Scalar:
             jacobian = jnp.sum(latents.gate_log_length) + jnp.sum(latents.experts_log_length)
-            return _log_polar(parts(latents), problem) + jacobian
+            return _log_polar(parts(latents), setting.problem) + jacobian
 
         kernel = geodesic_hmc(steps["weights"], GEODESIC_STEPS, sphere=on_sphere)
         return sweep(weights=within(kernel, names, density))
 
-    def collect(latents: Polar, problem: Problem) -> dict[str, Any]:
-        return _draw(_polar_weights(parts(latents), problem), problem)
+    def collect(latents: Polar, setting: Setting) -> dict[str, Any]:
+        return _draw(_polar_weights(parts(latents), setting.problem), setting.problem)
 
     return Sampler(enter, recipe, collect, {"weights": 0.02}, {"weights": 0.8})
 
@@ -348,12 +452,12 @@ def _metropolis() -> Sampler:
         "experts_lengths": ("experts.magnitudes", positive_walk),
     }
 
-    def enter(x: Point, typical: Point, problem: Problem) -> Walk:
-        return _components_of(x, problem)
+    def enter(x: Point, setting: Setting) -> Walk:
+        return _components_of(x, setting.problem)
 
-    def recipe(steps: dict[str, Scalar], problem: Problem) -> Update:
+    def recipe(steps: dict[str, Scalar], setting: Setting) -> Update:
         def density(latents: Walk) -> Scalar:
-            return _log_polar(latents, problem)
+            return _log_polar(latents, setting.problem)
 
         moves = {
             name: within(each_row(walk(steps[name])), block, density)
@@ -361,8 +465,8 @@ def _metropolis() -> Sampler:
         }
         return sweep(**moves)
 
-    def collect(latents: Walk, problem: Problem) -> dict[str, Any]:
-        return _draw(_polar_weights(latents, problem), problem)
+    def collect(latents: Walk, setting: Setting) -> dict[str, Any]:
+        return _draw(_polar_weights(latents, setting.problem), setting.problem)
 
     # 0.234 for many coordinates, 0.44 for one: the classical optima of random walks
     targets = {name: 0.234 if "directions" in name else 0.44 for name in walks}

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
 from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
@@ -40,8 +41,8 @@ from wideangle.storage import Checkpoint, fingerprint
 from wideangle.types import Array, Key, Scalar
 
 NEITHER: Pair[bool] = Pair(False, False)
-COSINE = 0.2
-"""Strength of the repulsion, where none is given."""
+COSINE, GAMMA_SHAPE = 0.2, 2.0
+"""Strength of the repulsion, and shape of the distribution of lengths, where none is given."""
 
 
 class Regulariser(NamedTuple):
@@ -86,6 +87,8 @@ class Fitted:
     """Values ``weights`` and ``log_lik``, axes (chain, draw, ...); starts count as chains."""
     priors: Priors
     notes: dict[str, Any] = field(default_factory=dict)
+    chains: Any = None
+    """Markov chains that can be taken up again, where there are some."""
 
 
 def plan(
@@ -140,13 +143,40 @@ def _pair_of(prior: Any) -> Pair[Any]:
     return Pair(*(named(one, PRIORS) for one in pair))
 
 
+def _has_hierarchy(prior: Any, inference: Settings) -> bool:
+    """Whether scales are part of the posterior, around a common expert or around 0."""
+    if isinstance(prior, DeterminantalPrior) or not isinstance(prior, Settings):
+        return False
+    if prior.common is None and prior.scale != LEARN:
+        return prior.scale != AUTO and _reason_against(prior, inference) is None
+    return bool(prior.common) or prior.scale == LEARN
+
+
+def _reason_against(prior: Any, inference: Settings) -> str | None:
+    """Why a fit has no use for a common expert and learned scales, or None."""
+    if getattr(prior, "magnitude_shape", None) is not None:
+        return f"magnitude_shape={prior.magnitude_shape}: is for Gamma lengths"
+    if isinstance(inference, Sampling) and inference.kernel not in (None, "hmc"):
+        return f"kernel={inference.kernel!r}: walks along the directions of the experts themselves"
+    if isinstance(inference, Variational) and inference.guide != "diagonal":
+        return f"guide={inference.guide!r}: has the prior of the paper"
+    return None
+
+
 def _check_prior(prior: Any, inference: Settings) -> None:
     scale = getattr(prior, "scale", None)
-    if scale == LEARN:
-        raise ValueError(
-            "scale='learn': the mixture of experts cannot draw the scale; use 'auto' or a number."
-        )
-    if scale == AUTO and isinstance(prior, GaussianPrior):
+    if _has_hierarchy(prior, inference):
+        if reason := _reason_against(prior, inference):
+            raise ValueError(
+                f"{reason}, and the prior has common={prior.common} and scale={scale!r}; use "
+                "common=False and a scale of 'auto' or a number."
+            )
+        if scale == AUTO:
+            raise ValueError(
+                "scale='auto': the scale of deviations from a common expert is part of the "
+                "posterior; use 'learn' or a number, or common=False."
+            )
+    elif scale == AUTO and isinstance(prior, GaussianPrior):
         raise ValueError("scale='auto': the Gaussian prior of experts has a fixed scale; use 1.0.")
     if scale == AUTO and isinstance(inference, Maximise):
         raise ValueError(
@@ -161,7 +191,8 @@ def _check_prior(prior: Any, inference: Settings) -> None:
 def _is_learned(prior: Any, inference: Settings) -> bool:
     """Whether a prior is fitted to the data: one in polar form without a fixed scale."""
     polar = isinstance(prior, MutualAngularPrior | VonMisesFisherPrior)
-    return polar and prior.scale in (None, AUTO) and not isinstance(inference, Maximise)
+    fitted = polar and not _has_hierarchy(prior, inference) and prior.scale in (None, AUTO)
+    return fitted and not isinstance(inference, Maximise)
 
 
 def _build_priors(
@@ -172,7 +203,8 @@ def _build_priors(
     built = []
     for name, one, size in zip(("gate", "experts"), _pair_of(prior), sizes, strict=True):
         if isinstance(one, Settings):
-            built.append(_build_prior(one, inference, n_experts, size))
+            build = _build_hierarchy if _has_hierarchy(one, inference) else _build_prior
+            built.append(build(name, one, inference, n_experts, size))
             continue
         shape = getattr(one, "event_shape", None)
         if not isinstance(one, ComponentPrior) or shape != (n_experts, size):
@@ -184,13 +216,28 @@ def _build_priors(
     return Pair(*built)
 
 
-def _build_prior(prior: Any, inference: Settings, n: int, size: int) -> ComponentPrior:
+def _build_hierarchy(
+    name: str, prior: Any, inference: Settings, n: int, size: int
+) -> HierarchicalComponents:
+    common = name == "experts" and prior.common is not False
+    directions = None if isinstance(prior, GaussianPrior) else _directions(prior, inference, n, size)
+    scale = None if prior.scale in (None, LEARN) else np.float32(prior.scale)
+    return HierarchicalComponents(n, size, common, directions, scale)
+
+
+def _build_prior(name: str, prior: Any, inference: Settings, n: int, size: int) -> ComponentPrior:
     # Empirical Bayes starts from 1, too.
     scale = np.float32(1.0 if prior.scale in (None, AUTO) else prior.scale)
     if isinstance(prior, GaussianPrior):
         return GaussianComponents(n, size, scale)
     if isinstance(prior, DeterminantalPrior):
         return DeterminantalComponents(n, size, scale)
+    directions = _directions(prior, inference, n, size)
+    shape = np.float32(GAMMA_SHAPE if prior.magnitude_shape is None else prior.magnitude_shape)
+    return PolarComponents(directions, shape, shape / (scale * np.sqrt(np.float32(size))))
+
+
+def _directions(prior: Any, inference: Settings, n: int, size: int) -> MutualAngular:
     if size < 2:  # noqa: PLR2004
         raise ValueError(
             f"prior={prior}: X has one column, and directions need two; use prior='gaussian' or "
@@ -198,16 +245,12 @@ def _build_prior(prior: Any, inference: Settings, n: int, size: int) -> Componen
         )
     if isinstance(prior, VonMisesFisherPrior):
         # Independent directions; without a mean direction they are uniform.
-        directions = MutualAngular(n, size, np.float32(0.0), "independent")
-    else:
-        kind = prior.kind or ("II" if isinstance(inference, Variational) else "I")
-        if prior.concentration is None:
-            cosine = COSINE if prior.cosine is None else prior.cosine
-            directions = MutualAngular.from_cosine(n, size, np.float32(cosine), kind)
-        else:
-            directions = MutualAngular(n, size, np.float32(prior.concentration), kind)
-    shape = np.float32(prior.magnitude_shape)
-    return PolarComponents(directions, shape, shape / (scale * np.sqrt(np.float32(size))))
+        return MutualAngular(n, size, np.float32(0.0), "independent")
+    kind = prior.kind or ("II" if isinstance(inference, Variational) else "I")
+    if prior.concentration is None:
+        cosine = COSINE if prior.cosine is None else prior.cosine
+        return MutualAngular.from_cosine(n, size, np.float32(cosine), kind)
+    return MutualAngular(n, size, np.float32(prior.concentration), kind)
 
 
 def _diversity(inference: Any) -> Pair[float]:

@@ -1,0 +1,118 @@
+"""How long chains run when nobody says: until predictions are known well enough.
+
+Chains grow in blocks. They stop when every watched number has an effective sample size of 400 and
+an R-hat of at most 1.01 at two checks in a row, when the time is up, or when chains sit in
+different modes, where longer ones would not help.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from wideangle.diagnostics import ess_bulk, ess_tail, rhat
+
+ENOUGH = 400.0
+"""Effective sample size, of all chains together, at which a number is known well enough."""
+AGREED = 1.01
+"""R-hat up to which chains agree."""
+FIRST, GROWTH = 200, 1.5
+"""Draws of the first block, and how much longer chains are at the next check."""
+APART = 1.1
+"""R-hat above which chains may be in different modes; they are if it does not fall."""
+MODES_AFTER = 4.0
+"""Growth over which the variance between the means of chains that mix falls by this factor."""
+
+Watched = Mapping[str, np.ndarray]
+"""Draws of the numbers that decide, axes (chain, draw, ...)."""
+
+
+class Ending(NamedTuple):
+    """How a run ended."""
+
+    reason: str
+    """"converged", "time", "modes", "memory" or "interrupted"."""
+    n_draws: int
+    rhat: float
+    """The largest of the watched numbers, NaN where there is none."""
+    ess: float
+    """The smallest."""
+
+
+def until_converged(
+    extend: Callable[[int], Watched | None],
+    *,
+    max_time: float,
+    n_done: int = 0,
+    first: int = FIRST,
+    most: int | None = None,
+) -> Ending:
+    """Extend chains block by block until they need no further one.
+
+    Parameters
+    ----------
+    extend
+        Runs all chains until they have that many draws, and gives the watched numbers of all
+        draws so far; None if the user stopped it.
+    max_time
+        Seconds from now after which no draw should be waited for.
+    n_done
+        Draws that there are already.
+    first
+        Draws of the first block.
+    most
+        Largest number of draws of a chain that memory allows.
+    """
+    began = time.monotonic()
+    passed, history = 0, []
+    n_draws, n_before = max(first, n_done), n_done
+    while True:
+        n_draws = min(n_draws, most or n_draws)
+        watched = extend(n_draws)
+        if watched is None:
+            return Ending("interrupted", n_draws, math.nan, math.nan)
+        worst, smallest = _check(watched)
+        passed = passed + 1 if worst <= AGREED and smallest >= ENOUGH else 0
+        history.append((n_draws, worst))
+        if passed == 2:  # noqa: PLR2004
+            return Ending("converged", n_draws, worst, smallest)
+        if _in_modes(history):
+            return Ending("modes", n_draws, worst, smallest)
+        if n_draws == most:
+            return Ending("memory", n_draws, worst, smallest)
+        spent = time.monotonic() - began
+        pace = spent / max(n_draws - n_before, 1)
+        affordable = int((max_time - spent) / max(pace, 1e-9))
+        block = min(math.ceil((GROWTH - 1.0) * n_draws), affordable)
+        if block < first // 10:
+            return Ending("time", n_draws, worst, smallest)
+        n_draws += block
+
+
+def _check(watched: Watched) -> tuple[float, float]:
+    """Largest R-hat and smallest effective sample size; constants have neither."""
+    highest, lowest = [], []
+    for values in watched.values():
+        highest.append(np.ravel(rhat(values)))
+        lowest += [np.ravel(ess_bulk(values)), np.ravel(ess_tail(values))]
+    worst, smallest = np.concatenate(highest), np.concatenate(lowest)
+    if np.isnan(worst).all():
+        return 1.0, math.inf
+    return float(np.nanmax(worst)), float(np.nanmin(smallest))
+
+
+def _in_modes(history: list[tuple[int, float]]) -> bool:
+    r"""Whether R-hat stays high although chains have grown.
+
+    :math:`\hat R^2 - 1` is the variance between the means of chains in units of that within them,
+    which falls like 1/n where chains mix.
+    """
+    n_draws, worst = history[-1]
+    if worst < APART:
+        return False
+    shorter = [old for n, old in history if n * MODES_AFTER <= n_draws * 1.01]
+    return bool(shorter) and worst**2 - 1.0 > 0.5 * (shorter[-1] ** 2 - 1.0)
