@@ -86,9 +86,7 @@ def _build(
     data: Any,
 ) -> Program:
     given = () if data is None else (data,)
-    one = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.latents
-    )
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.latents)
     steps = {name: jax.ShapeDtypeStruct((), jnp.result_type(float)) for name in state.tuning}
     counter, key = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((2,), jnp.uint32)
     iterate = _Traced(_iteration(recipe), one, steps, key, counter, *given)

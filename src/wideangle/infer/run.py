@@ -156,9 +156,7 @@ def _begin(
             raise ValueError(
                 f"initial latents need a leading axis of {n_chains} chains, got {leaf.shape}"
             )
-    tuning = {
-        name: jax.tree.map(_strong, adapt.start(step)) for name, step in steps.items()
-    }
+    tuning = {name: jax.tree.map(_strong, adapt.start(step)) for name, step in steps.items()}
     return RunState(latents, tuning, jnp.zeros((), jnp.int32), keys)
 
 

@@ -33,10 +33,10 @@ from wideangle.latent_features.predict import score, stacked
 from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows import on_device, rows_for_sweeps, rows_in_memory
 from wideangle.latent_features.settings import (
-    magnitude_shape_of,
     design_of,
     fingerprint_of,
     learn_scaling,
+    magnitude_shape_of,
     n_observed,
 )
 from wideangle.posterior import Draws

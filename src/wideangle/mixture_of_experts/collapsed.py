@@ -25,7 +25,7 @@ from jax import lax, random
 
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.guides import Guides
+from wideangle.mixture_of_experts.guides import Guides, HierarchicalGuide
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, summed_out
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.types import Array, Key, Scalar
@@ -78,6 +78,9 @@ def objective(
 def beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:
     """The part of :func:`objective` that does not see the data."""
     value = terms.temperature * negative_kl(key, guides, terms.priors)
+    for guide in guides:
+        if isinstance(guide, HierarchicalGuide):
+            value += guide.log_hyperprior()
     if terms.regulariser is None:
         return value
     return value + terms.regulariser.value(Pair(guides.gate.centres, guides.experts.centres))

@@ -119,9 +119,7 @@ def log_prior(prior: Prior, x: Coordinates) -> Scalar:
     if isinstance(prior, PolarComponents):
         components = to_components(prior, x)
         # The length of x.vectors is free: it has the distribution of that of a Gaussian vector.
-        return (
-            prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + square
-        )
+        return prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + square
     size = prior.n_components * prior.dim
     scale = prior.scale  # pyright: ignore[reportAttributeAccessIssue]
     return prior.log_prob(to_vectors(prior, x)) + size * jnp.log(scale)
@@ -358,22 +356,25 @@ def refine(whitening: Whitening, priors: Priors, draws: dict[str, Any]) -> White
     information, right for its axes, says too much about their widths. Only hierarchical priors:
     under a polar one the length of x.vectors means nothing and is not drawn.
     """
-    weights, scales = draws["weights"], draws["scales"]
-    vectors = weights.gate, flat_experts(weights.experts)
+    weights, scales = draws["weights"], draws.get("scales", {})
     found = []
-    for side, metric, prior, one in zip(Pair._fields, whitening, priors, vectors, strict=True):
+    for side, metric, prior in zip(Pair._fields, whitening, priors, strict=True):
         if not isinstance(prior, HierarchicalComponents):
             found.append(metric)
             continue
-        scale = scales[side][..., None, None] if prior.scale is None else prior.scale
-        new = metric
+        vectors = weights.gate if side == "gate" else flat_experts(weights.experts)
         if prior.common:
-            common = draws["common"]
-            one = one - common[..., None, :]
-            size = scales["common"][..., None] if prior.common_scale is None else prior.common_scale
-            new = new._replace(common=_from_draws(metric.common, (common / size)[..., None, :]))
-        found.append(new._replace(vectors=_from_draws(metric.vectors, one / scale)))
+            common = draws["common"][..., None, :]
+            vectors = vectors - common
+            size = _scale(scales, "common", prior.common_scale)
+            metric = metric._replace(common=_from_draws(metric.common, common / size))  # noqa: PLW2901
+        deviations = vectors / _scale(scales, side, prior.scale)
+        found.append(metric._replace(vectors=_from_draws(metric.vectors, deviations)))
     return Pair(*found)
+
+
+def _scale(drawn: dict[str, Any], name: str, fixed: Any) -> Any:
+    return drawn[name][..., None, None] if fixed is None else fixed
 
 
 def _from_draws(root: Any, vectors: Any) -> Root:
@@ -439,7 +440,9 @@ def _spreads(priors: Priors, typical: Typical) -> Pair[Any]:
             lengths = _spread(jax.vmap(partial(from_vectors, prior))(one).lengths)
         logs = [jnp.log(typical.scales[name]) for name in names if name in typical.scales]
         if logs:
-            found.append((lengths, jnp.stack([*map(_spread, logs)]), jnp.stack([*map(jnp.mean, logs)])))
+            found.append(
+                (lengths, jnp.stack([*map(_spread, logs)]), jnp.stack([*map(jnp.mean, logs)]))
+            )
         else:
             found.append((lengths, None, None))
     return Pair(*found)

@@ -18,6 +18,7 @@ from jax import lax, random
 from threadpoolctl import threadpool_limits
 
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents, log_half_normal
 from wideangle.mixture_of_experts.likelihood import GRAM_ROWS, ExpertLikelihood, Pair, over_blocks
 from wideangle.priors.components import ComponentPrior, GaussianComponents
 from wideangle.priors.expected import expected_log_prior
@@ -48,8 +49,7 @@ class Guide(Protocol):
         """Expected vectors (K, D)."""
         ...
 
-    @staticmethod
-    def n_noise(n_outputs: int) -> int:
+    def n_noise(self, n_outputs: int) -> int:
         """Standard normals per row and component."""
         ...
 
@@ -77,8 +77,7 @@ class VmfGuide(NamedTuple):
     log_concentrations: Array
     log_shapes: Array
 
-    @staticmethod
-    def n_noise(n_outputs: int) -> int:
+    def n_noise(self, n_outputs: int) -> int:
         """One for the length, one per output."""
         return 1 + n_outputs
 
@@ -148,8 +147,7 @@ class GaussianGuide(NamedTuple):
     centres: Array
     log_scales: Array
 
-    @staticmethod
-    def n_noise(n_outputs: int) -> int:
+    def n_noise(self, n_outputs: int) -> int:
         """One per output."""
         return n_outputs
 
@@ -191,12 +189,69 @@ class GaussianGuide(NamedTuple):
         return self.centres + self.scales * noise
 
 
+class HierarchicalGuide(NamedTuple):
+    """Gaussian deviations around a Gaussian common vector, and scales of the prior as numbers.
+
+    Scales are not integrated over: they maximise the bound together with the factors.
+    """
+
+    deviations: GaussianGuide
+    common: GaussianGuide | None
+    """One vector, (1, D)."""
+    log_prior_scales: Array | None
+
+    @property
+    def centres(self) -> Array:
+        """Mean deviations."""
+        return self.deviations.centres
+
+    @property
+    def means(self) -> Array:
+        """Expected vectors."""
+        return self.centres if self.common is None else self.centres + self.common.centres
+
+    def n_noise(self, n_outputs: int) -> int:
+        """One per output, and as many for the common vector."""
+        return n_outputs if self.common is None else 2 * n_outputs
+
+    def scores(self, rows: Array, noise: Array) -> Array:
+        """Projections of the deviations plus those of the common vector, which all share."""
+        if self.common is None:
+            return self.deviations.scores(rows, noise)
+        own, shared = jnp.split(noise, 2)
+        return self.deviations.scores(rows, own) + self.common.scores(rows, shared[:, :1])
+
+    def negative_kl(self, key: Key, prior: HierarchicalComponents) -> Scalar:
+        """Given the scales; the repulsion of directions by antithetic Monte Carlo."""
+        scale, common_scale = prior.scales(self.log_prior_scales)
+        shape = self.centres.shape
+        value = self.deviations.negative_kl(key, GaussianComponents(*shape, scale))
+        if self.common is not None:
+            gaussian = GaussianComponents(1, shape[1], common_scale)
+            value += self.common.negative_kl(key, gaussian)
+        if prior.directions is None:
+            return value
+        noise = random.normal(key, (PRIOR_PAIRS, *shape), self.centres.dtype)
+        draws = self.centres + self.deviations.scales * jnp.concatenate([noise, -noise])
+        return value + jnp.mean(jax.vmap(prior.log_ratio_to_gaussian)(draws))
+
+    def log_hyperprior(self) -> Scalar:
+        """Log density of the scales."""
+        return 0.0 if self.log_prior_scales is None else log_half_normal(self.log_prior_scales)
+
+    def sample(self, key: Key, n: int) -> Array:
+        """Exact draws of the vectors, (n, K, D)."""
+        keys = random.split(key)
+        found = self.deviations.sample(keys[0], n)
+        return found if self.common is None else found + self.common.sample(keys[1], n)
+
+
 def start(
     key: Key,
     guide: str,
+    priors: Pair[Any],
     expert: ExpertLikelihood,
     data: Data,
-    n_components: int,
     n_starts: int,
     dtype: Any = np.float32,
 ) -> Guides:
@@ -205,9 +260,9 @@ def start(
     Noise is measured in scores :math:`a\cdot x` at the root mean square of :math:`|x|`, so the
     start means the same whatever the number and the scale of the columns.
     """
-    gate, experts = scattered(key, expert, data, n_starts, n_components, dtype)
+    vectors = scattered(key, expert, data, n_starts, priors.gate.n_components, dtype)
     width = WIDTH / _rms_length(data.rows)
-    return Pair(_guide(guide, gate, width), _guide(guide, experts, width))
+    return Pair(*(_guide(guide, p, v, width) for p, v in zip(priors, vectors, strict=True)))
 
 
 def scattered(
@@ -228,8 +283,10 @@ def scattered(
     return Pair(gate, centre + scatter)
 
 
-def _guide(name: str, centres: Array, width: float) -> Guide:
-    """Guides whose weights have standard deviation ``width``."""
+def _guide(name: str, prior: Any, centres: Array, width: float) -> Any:
+    """Guides (leading axis: start) whose weights have standard deviation ``width``."""
+    if isinstance(prior, HierarchicalComponents):
+        return _hierarchical_guide(prior, centres, width)
     if name == "diagonal":
         return GaussianGuide(centres, jnp.full_like(centres, np.log(width)))
     concentration = jnp.sum(centres**2, axis=-1) / width**2
@@ -237,6 +294,17 @@ def _guide(name: str, centres: Array, width: float) -> Guide:
     concentration = jnp.maximum(concentration, 2.0 * centres.shape[-1])
     shapes = jnp.full_like(concentration, np.log(FIRST_SHAPE))
     return VmfGuide(centres, jnp.log(concentration), shapes)
+
+
+def _hierarchical_guide(
+    prior: HierarchicalComponents, centres: Array, width: float
+) -> HierarchicalGuide:
+    middle = jnp.mean(centres, axis=1, keepdims=True) if prior.common else jnp.zeros((1, 1, 1))
+    common = GaussianGuide(middle, jnp.full_like(middle, np.log(width)))
+    deviations = GaussianGuide(centres - middle, jnp.full_like(centres, np.log(width)))
+    # All scales begin at 1.
+    scales = jnp.zeros((len(centres), prior.n_scales), centres.dtype) if prior.n_scales else None
+    return HierarchicalGuide(deviations, common if prior.common else None, scales)
 
 
 def ridge(data: Data, n_outputs: int) -> np.ndarray:

@@ -22,13 +22,18 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data, sample
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
 from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
+from wideangle.mixture_of_experts.variational import fit_starts
 from wideangle.posterior import Draws
+from wideangle.settings import Variational
 from wideangle.types import Array, Key, Scalar
 
 BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
 """Small minibatches are not only cheap: their noise leads out of poor local modes."""
+SCALE_STARTS = 4
+"""Variational fits behind the scales."""
 JUDGE_ROWS = 4096
 """Rows on which the modes reached are compared."""
 
@@ -42,20 +47,42 @@ class Modes(NamedTuple):
 
 
 def fit(key: Key, task: Task, data: Data) -> Fitted:
-    """The most probable weights, from the best of several starts."""
+    """The most probable weights, from the best of several starts.
+
+    Scales of a hierarchical prior are not maximised with them: the joint maximum is at scales so
+    large that the prior says nothing. They are those of the variational bound.
+    """
+    priors = fixed_scales(key, task, data)
     modes = climb(
         key,
-        Problem(task.priors, task.expert, data),
+        Problem(priors, task.expert, data),
         n_starts=task.inference.n_starts,
         n_passes=task.inference.n_passes,
         regulariser=task.regulariser,
         progress=task.progress,
     )
     best = jax.tree.map(lambda leaf: leaf[0], modes.points)
-    weights = jax.jit(weights_of, static_argnums=2)(task.priors, best, task.expert)
+    weights = jax.jit(weights_of, static_argnums=2)(priors, best, task.expert)
     draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], weights)
     notes = {"log_posterior": modes.values, "interrupted": modes.interrupted}
-    return Fitted(Draws({"weights": draws}), task.priors, notes)
+    return Fitted(Draws({"weights": draws}), priors, notes)
+
+
+def fixed_scales(key: Key, task: Task, data: Data) -> Priors:
+    """Priors whose scales, where they are to be learned, are those of the best variational fit."""
+    if not any(isinstance(p, HierarchicalComponents) and p.n_scales for p in task.priors):
+        return task.priors
+    inference = Variational(temperature=1.0, n_starts=SCALE_STARTS)
+    fits = fit_starts(key, task._replace(inference=inference), data)
+    found = max(fits, key=lambda fit: fit.elbo).scales
+    return Pair(
+        *(
+            p.fixed(np.float32(found[side]), np.float32(found.get("common", 1.0)))
+            if isinstance(p, HierarchicalComponents)
+            else p
+            for side, p in zip(Pair._fields, task.priors, strict=True)
+        )
+    )
 
 
 def climb(
@@ -80,13 +107,14 @@ def climb(
     batches = Minibatches(_seed(key_climb), *data, BATCH_ROWS)
     n_steps = n_passes * batches.per_pass if n_passes else N_STEPS
     constants = (priors, regulariser, jnp.float32(max(np.sum(data.weights), 1.0)))
+    points = _draw_points(key_draw, priors, n_starts)
     ascent = ascend(
         key_climb,
         ModeObjective(expert),
-        begin(_draw_points(key_draw, priors, n_starts)),
+        begin(points),
         batches,
         constants,
-        rates=Pair(RATE, RATE),
+        rates=jax.tree.map(lambda _: RATE, points),
         n_steps=n_steps,
         progress=progress,
     )

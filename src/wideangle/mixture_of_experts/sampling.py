@@ -313,14 +313,17 @@ def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
 
 @jax.jit
 def _points_of(priors: Priors, gate: Array, experts: Array) -> Point:
-    return Pair(*(jax.vmap(partial(from_vectors, p))(v) for p, v in zip(priors, (gate, experts))))
+    return Pair(
+        *(
+            jax.vmap(partial(from_vectors, p))(v)
+            for p, v in zip(priors, (gate, experts), strict=True)
+        )
+    )
 
 
 @partial(jax.jit, static_argnums=2)
 def _typical_of(priors: Priors, points: Point, expert: ExpertLikelihood) -> Typical:
-    return jax.vmap(
-        lambda x: Typical(weights_of(priors, x, expert), scales_of(priors, x))
-    )(points)
+    return jax.vmap(lambda x: Typical(weights_of(priors, x, expert), scales_of(priors, x)))(points)
 
 
 def _thinned(draws: Draws) -> Typical:
@@ -387,7 +390,7 @@ def _whitened() -> Sampler:
 
         step = steps["weights"]
         n_steps = trajectory_steps(step, steps["iteration"])
-        kernel = geodesic_hmc(step, n_steps, sphere=False, jitter=float(__import__("os").environ.get("JIT","0")))
+        kernel = geodesic_hmc(step, n_steps, sphere=False, jitter=0.0)
         return sweep(weights=within(kernel, "u", density))
 
     def collect(latents: dict[str, Point], setting: Setting) -> dict[str, Any]:
@@ -397,7 +400,7 @@ def _whitened() -> Sampler:
         common = common_of(problem.priors.experts, x.experts)
         return values if common is None else values | {"common": common}
 
-    return Sampler(enter, recipe, collect, {"weights": 0.1}, {"weights": float(__import__("os").environ.get("TGT",".85"))})
+    return Sampler(enter, recipe, collect, {"weights": 0.1}, {"weights": 0.85})
 
 
 def _polar_weights(components: Pair[Components], problem: Problem) -> Weights:

@@ -220,7 +220,9 @@ def _build_hierarchy(
     name: str, prior: Any, inference: Settings, n: int, size: int
 ) -> HierarchicalComponents:
     common = name == "experts" and prior.common is not False
-    directions = None if isinstance(prior, GaussianPrior) else _directions(prior, inference, n, size)
+    directions = (
+        None if isinstance(prior, GaussianPrior) else _directions(prior, inference, n, size)
+    )
     scale = None if prior.scale in (None, LEARN) else np.float32(prior.scale)
     return HierarchicalComponents(n, size, common, directions, scale)
 

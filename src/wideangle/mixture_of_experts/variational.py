@@ -25,6 +25,7 @@ from wideangle.mixture_of_experts.collapsed import (
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data, chunks
 from wideangle.mixture_of_experts.guides import Guide, Guides, VmfGuide, start
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.task import (
     Fitted,
@@ -82,6 +83,16 @@ class VariationalFit:
         """Expected weights."""
         return as_weights(*_means(self.guides), n_outputs=self.expert.n_outputs)
 
+    @property
+    def scales(self) -> dict[str, float]:
+        """Scales of a hierarchical prior, by name."""
+        found = {}
+        for side, prior, guide in zip(Pair._fields, self.priors, self.guides, strict=True):
+            if isinstance(prior, HierarchicalComponents):
+                scale, common = prior.scales(guide.log_prior_scales)
+                found |= {side: float(scale)} | ({"common": float(common)} if prior.common else {})
+        return found
+
     def sample(self, key: Key, n: int) -> Weights:
         """Exact draws of q, with leading axis n."""
         # One call for each: with one output both have the same shape and share a program.
@@ -107,6 +118,7 @@ def draws_of(key: Key, fits: list[VariationalFit]) -> Fitted:
         "temperature": fits[0].temperature,
         "interrupted": fits[0].interrupted,
         "steps": len(fits[0].trace),
+        "scales": [fit.scales for fit in fits],
     }
     return Fitted(Draws({"weights": draws}), fits[0].priors, notes)
 
@@ -176,7 +188,7 @@ def _climb(
     batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype)
     if stream is not None:
         batches = stream(seed)
-    state = begin(start(keys[1], chosen.guide, expert, data, n, n_starts, dtype))
+    state = begin(start(keys[1], chosen.guide, priors, expert, data, n_starts, dtype))
     traces, interrupted = [np.zeros((0, n_starts))], False
     if checkpoint is not None:
         state, priors, traces[0] = _loaded(checkpoint, state, priors)
@@ -232,7 +244,11 @@ def _loaded(
 
 def rates_of(guides: Guides) -> Guides:
     """Learning rates: logarithms of widths and shapes have farther to go than locations."""
-    return Pair(*(type(g)(RATE, *[2.0 * RATE] * (len(g) - 1)) for g in guides))
+
+    def rate(path: Any, leaf: Any) -> float:
+        return RATE if getattr(path[-1], "name", None) == "centres" else 2.0 * RATE
+
+    return jax.tree_util.tree_map_with_path(rate, guides)
 
 
 def terms(
