@@ -89,7 +89,7 @@ class Draws:
     def since(self, n_draws: int) -> Draws:
         """The draws after the first ``n_draws`` of each chain."""
         later = jax.tree.map(lambda leaf: leaf[:, n_draws:], (self.values, self.stats))
-        return Draws(*later)
+        return Draws(*later, self.needed)
 
     def to_arviz(
         self,

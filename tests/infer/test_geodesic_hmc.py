@@ -224,7 +224,7 @@ def test_one_gradient_per_step(key):
     assert count - before == 5 * before  # what one evaluation counts, five times
 
 
-@pytest.mark.parametrize("jitter", [0.0, 1.0, -0.1])
-def test_a_fixed_length_is_refused(jitter):
+@pytest.mark.parametrize("jitter", [1.0, -0.1])
+def test_a_step_that_could_be_zero_is_refused(jitter):
     with pytest.raises(ValueError, match="jitter"):
         geodesic_hmc(0.1, 5, jitter=jitter)

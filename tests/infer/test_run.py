@@ -60,7 +60,7 @@ def test_shapes_and_report():
     assert isinstance(result.draws.values, Latents)
     assert result.draws.values.x.shape == (2, 20, 3)
     assert result.draws.stats["x"].acceptance.shape == (2, 20)
-    assert result.steps["x"].shape == (2,)
+    assert isinstance(result.steps["x"], float)
     assert not result.interrupted
     assert result.state.iteration == 50
     assert set(result.acceptance) == {"x", "y"}
@@ -130,9 +130,10 @@ def test_thinning_keeps_every_second_draw():
 
 def test_a_chain_does_not_depend_on_how_chains_start_together():
     start = jax.vmap(initial)(jax.random.split(jax.random.key(9), 2))
-    one = run(jax.random.key(3), recipe, start, **OPTIONS)
+    options = OPTIONS | {"n_warmup": 0}  # in warm-up they tune one step together
+    one = run(jax.random.key(3), recipe, start, **options)
     moved = start._replace(y=start.y.at[1].add(1.0))
-    two = run(jax.random.key(3), recipe, moved, **OPTIONS)
+    two = run(jax.random.key(3), recipe, moved, **options)
     assert_same(one.draws.values.y[0], two.draws.values.y[0])
 
 

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
+from scipy.stats import halfnorm
 
 from infer.invariance import FAIL, N_STARTS, PASS
 from marks import first_quick
@@ -13,26 +15,27 @@ from statistical import measured
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.mixture_of_experts import coordinates
 from wideangle.mixture_of_experts.coordinates import (
+    Coordinates,
     Point,
     Priors,
     Problem,
+    Typical,
     draw_point,
     fisher_whitening,
     from_vectors,
     log_joint,
     log_prior,
     log_volume,
-    n_coordinates,
+    refine,
+    scales_of,
     to_vectors,
+    unwhiten,
     weights_of,
+    whiten,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import (
-    LogisticExperts,
-    SoftmaxExperts,
-    log_lik,
-    predict,
-)
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -48,64 +51,82 @@ def make(name, n=K, p=P):
         return GaussianComponents(n, p, 1.7)
     if name == "dpp":
         return DeterminantalComponents(n, p, 1.7)
+    if name in HIERARCHIES:
+        directions = MutualAngular(n, p, 3.0) if n > 1 else None
+        return HierarchicalComponents(n, p, name != "scale", directions, **HIERARCHIES[name])
     return PolarComponents(MutualAngular(n, p, 3.0, name), 2.0, 0.5)
 
 
-PRIORS = ["gaussian", "I", "dpp", "II", "independent"]
-every_prior = pytest.mark.parametrize("name", first_quick(PRIORS, 2))
+HIERARCHIES = {
+    "common": {},
+    "scale": {},
+    "fixed scale": {"scale": 0.7},
+    "fixed common scale": {"common_scale": 1.3},
+    "fixed scales": {"scale": 0.7, "common_scale": 1.3},
+}
+PRIORS = ["common", "gaussian", "I", "dpp", "II", "independent", *list(HIERARCHIES)[1:]]
+every_prior = pytest.mark.parametrize("name", first_quick(PRIORS, 3))
 
 
 @every_prior
 def test_coordinates_and_vectors_are_there_and_back(name, key):
     prior = make(name)
-    vectors = prior.sample(key)
+    vectors = to_vectors(prior, draw_point(key, Priors(prior, prior)).gate)
     x = from_vectors(prior, vectors)
-    assert x.shape == (K, n_coordinates(prior))
-    np.testing.assert_allclose(to_vectors(prior, x), vectors, rtol=1e-12)
-    # the length of the passenger says nothing about the vectors
+    np.testing.assert_allclose(to_vectors(prior, x), vectors, rtol=1e-6)
+    assert x.vectors.shape == (K, P)
+    # under a polar prior the length of x.vectors says nothing about the vectors
     if isinstance(prior, PolarComponents):
-        other = x.at[:, :-1].multiply(2.5)
-        np.testing.assert_allclose(to_vectors(prior, other), vectors, rtol=1e-12)
+        other = x._replace(vectors=2.5 * x.vectors)
+        np.testing.assert_allclose(to_vectors(prior, other), vectors, rtol=1e-6)
 
 
-@every_prior
+@pytest.mark.parametrize("name", ["gaussian", "I", "dpp", "II", "independent"])
 def test_density_is_that_of_numpyro_up_to_a_constant(name, key):
     prior = make(name)
     transform = biject_to(prior.support)
-    xs = jax.random.normal(key, (6, K, n_coordinates(prior)))
+    polar = isinstance(prior, PolarComponents)
+    raw = jax.random.normal(key, (6, K, P + polar))
 
-    def numpyro(x):
-        vectors = transform(x) if isinstance(prior, PolarComponents) else to_vectors(prior, x)
-        jacobian = (
-            jnp.sum(transform.log_abs_det_jacobian(x, vectors))
-            if isinstance(prior, PolarComponents)
-            else 0.0
-        )
-        return prior.log_prob(vectors) + jacobian
+    def away(flat):
+        if not polar:
+            x = Coordinates(flat)
+            return log_prior(prior, x) - prior.log_prob(to_vectors(prior, x))
+        vectors = transform(flat)
+        jacobian = jnp.sum(transform.log_abs_det_jacobian(flat, vectors))
+        x = Coordinates(flat[:, :-1], flat[:, -1])
+        return log_prior(prior, x) - prior.log_prob(vectors) - jacobian
 
-    away = jax.vmap(lambda x: log_prior(prior, x) - numpyro(x))(xs)
-    assert np.ptp(away) < 1e-9
+    assert np.ptp(jax.vmap(away)(raw)) < 1e-9
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_the_hierarchical_density_is_written_out(name, key):
+    """Standard normals, half-normal scales in their logarithms, and the chain of directions."""
+    prior = make(name)
+    x = draw_point(key, Priors(prior, prior)).gate
+    expected = -0.5 * np.sum(np.asarray(x.vectors) ** 2)
+    units = x.vectors / np.linalg.norm(x.vectors, axis=1, keepdims=True)
+    expected += prior.directions.log_ratio_to_uniform(units)
+    if prior.common:
+        expected += -0.5 * np.sum(np.asarray(x.common) ** 2)
+    for log_scale in np.atleast_1d(x.log_scales) if prior.n_scales else []:
+        expected += halfnorm(scale=2.0).logpdf(np.exp(log_scale)) + log_scale
+        expected -= halfnorm(scale=2.0).logpdf(0.0)
+    np.testing.assert_allclose(log_prior(prior, x), expected, rtol=1e-6)
 
 
 def prior_changes(module, prior, n_steps=2):
-    """Exact prior draws with their chi passenger, then HMC under log_prior alone."""
-    polar = isinstance(prior, PolarComponents)
-
-    def start(key):
-        key_vectors, key_length = jax.random.split(key)
-        x = from_vectors(prior, prior.sample(key_vectors))
-        if not polar:
-            return x
-        length = jnp.linalg.norm(jax.random.normal(key_length, (K, P)), axis=-1, keepdims=True)
-        return x.at[:, :-1].multiply(length / jnp.sqrt(P))
+    """Exact prior draws, then HMC under log_prior alone."""
 
     def statistics(x):
         vectors = to_vectors(prior, x)
         lengths = jnp.linalg.norm(vectors, axis=-1)
         unit = vectors / lengths[:, None]
         cosines = (unit @ unit.T)[jnp.triu_indices(K, 1)]
-        square = jnp.sum(x**2, axis=-1)
-        return jnp.concatenate([cosines, cosines**2, lengths, jnp.log(lengths), square])
+        square = jnp.sum(x.vectors**2, axis=-1)
+        scales = jnp.zeros(0) if x.log_scales is None else x.log_scales
+        return jnp.concatenate([cosines, cosines**2, jnp.log(lengths), square, scales, scales**2])
 
     kernel = geodesic_hmc(0.6, 3, sphere=False)
 
@@ -114,7 +135,7 @@ def prior_changes(module, prior, n_steps=2):
 
     def one(key):
         key_start, key_moves = jax.random.split(key)
-        x = start(key_start)
+        x = draw_point(key_start, Priors(prior, prior)).gate
 
         def step(state, subkey):
             return kernel.step(subkey, state, density)[0], None
@@ -132,36 +153,43 @@ def test_hamiltonian_steps_leave_exact_prior_draws_alone(name):
     assert prior_changes(coordinates, make(name)).max() < PASS
 
 
+LENGTHS = "jnp.sum(jnp.log(components.magnitudes))"
+FAULTS = {
+    "no free length": ("I", LENGTHS + " + square", LENGTHS),
+    "no log-length Jacobian": ("I", LENGTHS, "0.0"),
+    "volume in the density": ("I", LENGTHS, LENGTHS + " + log_volume(prior, x)"),
+    "no repulsion": ("common", "square + prior.log_ratio_to_gaussian(x.vectors)", "square"),
+    "no density of the scales": ("common", "value + log_half_normal(x.log_scales)", "value"),
+}
+
+
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "fault",
     [
-        ("+ passenger\n", "\n"),
-        pytest.param("+ jnp.sum(jnp.log(components.magnitudes)) +", "+", marks=pytest.mark.slow),
-        pytest.param(
-            "+ passenger\n", "+ passenger + log_volume(prior, x)\n", marks=pytest.mark.slow
-        ),
+        name if i == 0 else pytest.param(name, marks=pytest.mark.slow)
+        for i, name in enumerate(FAULTS)
     ],
-    ids=["no passenger", "no log-length Jacobian", "volume in the density"],
 )
-def test_a_wrong_density_of_the_coordinates_is_found(old, new):
-    broken = mutant(coordinates, old, new, PolarComponents=PolarComponents)
-    z = prior_changes(broken, make("I"))
+def test_a_wrong_density_of_the_coordinates_is_found(fault):
+    name, old, new = FAULTS[fault]
+    kept = {"PolarComponents": PolarComponents, "HierarchicalComponents": HierarchicalComponents}
+    z = prior_changes(mutant(coordinates, old, new, **kept), make(name))
     assert not measured("max |z|", z.max(), FAIL) < FAIL
 
 
 @every_prior
-def test_volume_moves_the_passenger_of_the_mode_away_from_zero(name, key):
+def test_volume_moves_the_free_length_of_the_mode_away_from_zero(name, key):
     prior = make(name)
-    x = jax.random.normal(key, (K, n_coordinates(prior)))
+    x = draw_point(key, Priors(prior, prior)).gate
     if not isinstance(prior, PolarComponents):
         assert log_volume(prior, x) == 0
         return
 
     def along(scale):
-        moved = x.at[:, :-1].multiply(scale)
+        moved = x._replace(vectors=scale * x.vectors)
         return log_prior(prior, moved) + log_volume(prior, moved)
 
-    best = jnp.sqrt((P - 1) * K / jnp.sum(x[:, :-1] ** 2))
+    best = jnp.sqrt((P - 1) * K / jnp.sum(x.vectors**2))
     assert abs(jax.grad(along)(best)) < 1e-9
 
 
@@ -170,15 +198,21 @@ def problem(name, expert=LogisticExperts(), n_rows=40, seed=0, n=K, p=P):  # noq
     rows = generator.normal(size=(n_rows, p))
     targets = generator.integers(0, max(2, expert.n_outputs), n_rows)
     batch = Data(*map(jnp.asarray, (rows, targets, generator.uniform(0, 2, n_rows))))
-    return Problem(Priors(make(name, n, p), make(name, n, p * expert.n_outputs)), expert, batch)
+    gate = make("scale" if name in HIERARCHIES else name, n, p)
+    return Problem(Priors(gate, make(name, n, p * expert.n_outputs)), expert, batch)
 
 
-def whiten(task, *points):
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+def typical_of(task, *points):
+    each = [
+        Typical(weights_of(task.priors, x, task.expert), scales_of(task.priors, x)) for x in points
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+
+
+def whitening_of(task, *points):
     # A new function each time: a compiled one would remember the limit of another test.
-    return jax.jit(lambda p, x, b: fisher_whitening(p, x, task.expert, b))(
-        task.priors, stacked, task.data
-    )
+    compiled = jax.jit(lambda p, x, b: fisher_whitening(p, x, task.expert, b))
+    return compiled(task.priors, typical_of(task, *points), task.data)
 
 
 @every_prior
@@ -188,106 +222,90 @@ def test_log_joint_is_prior_plus_likelihood(name, key):
     weights = weights_of(task.priors, x, task.expert)
     parts = log_prior(task.priors.gate, x.gate) + log_prior(task.priors.experts, x.experts)
     parts += log_lik(task.expert, weights, task.data)
-    np.testing.assert_allclose(log_joint(x, task), parts)
+    np.testing.assert_allclose(log_joint(x, task), parts, rtol=1e-6)
     assert weights.experts.shape == (K, 3, P)
 
 
 @every_prior
-@pytest.mark.parametrize("joint", [True, False], ids=["joint", "apart"])
-def test_whitening_is_solved_by_its_inverse_and_has_the_right_covariance(
-    name, joint, key, monkeypatch
-):
-    if not joint:
-        monkeypatch.setattr(coordinates, "JOINT_LIMIT", 0)
+@pytest.mark.parametrize("whole", [True, False], ids=["matrix", "diagonal"])
+def test_whitening_has_an_inverse_and_the_jacobian_it_says(name, whole, key, monkeypatch):
+    if not whole:
+        monkeypatch.setattr(coordinates, "WIDEST", 0)
     task = problem(name, SoftmaxExperts(3))
-    x = draw_point(key, task.priors)
-    whitening = whiten(task, x)
-    assert whitening.gate.ndim == (2 if joint else 3)
-    for one, two in zip(whitening.solve(whitening.apply(x)), x, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
-    for root in whitening:
-        precision = np.linalg.inv(root @ np.swapaxes(root, -1, -2))
-        assert np.linalg.eigvalsh(precision).min() > 1 - 1e-9
+    points = [draw_point(k, task.priors) for k in jax.random.split(key, 4)]
+    whitening = whitening_of(task, *points)
+    assert (whitening.gate.vectors.basis is not None) == whole
+    whitening = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jnp.full_like(leaf, 0.3) if path[-1].name == "share" else leaf, whitening
+    )
+    volumes = []
+    for x in points[:2]:
+        u = whiten(whitening, x)
+        back, volume = unwhiten(whitening, u)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), back, x)
+        flat, undo = ravel_pytree(u)
+        matrix = jax.jacfwd(lambda v, undo=undo: ravel_pytree(unwhiten(whitening, undo(v))[0])[0])(
+            flat
+        )
+        volumes.append(np.linalg.slogdet(matrix)[1] - volume)
+    np.testing.assert_allclose(volumes[0], volumes[1], rtol=1e-4)
 
 
-def covariance_of(root):
-    return np.asarray(root @ jnp.swapaxes(root, -1, -2))
-
-
-def test_gate_information_couples_all_gates_as_the_hessian_says(key, monkeypatch):
-    """Were the choice seen, the gate's precision would be minus the Hessian of E log softmax."""
-    monkeypatch.setattr(coordinates, "SEEN", 1.0)
-    task = problem("gaussian")
-    x = draw_point(key, task.priors)
-    whitening = whiten(task, x)
-    rows, scale = task.data.rows, 1.7
-    chances = jax.nn.softmax(rows @ (scale * x.gate).T)
-
-    def expected_log_gate(gate):
-        log_gate = jax.nn.log_softmax(scale * rows @ gate.T)
-        return jnp.sum(task.data.weights * jnp.sum(jax.lax.stop_gradient(chances) * log_gate, 1))
-
-    hessian = jax.hessian(expected_log_gate)(x.gate).reshape(K * P, K * P)
-    covariance = np.linalg.inv(np.eye(K * P) - hessian)
-    np.testing.assert_allclose(covariance_of(whitening.gate), covariance, atol=1e-10)
-
-
-def test_what_targets_say_about_gates_is_minus_the_expected_hessian(key, monkeypatch):
-    """Of one row, over its possible targets: the identity that defines Fisher's information."""
-    monkeypatch.setattr(coordinates, "SEEN", 0.0)
-    task = problem("gaussian", SoftmaxExperts(3), n_rows=1)
-    x = draw_point(key, task.priors)
-    weights = weights_of(task.priors, x, task.expert)
-    chances = predict(task.expert, weights, task.data.rows)[0]
-    said = expected = 0.0
-    for target, chance in enumerate(chances):
-        own = task._replace(data=task.data._replace(targets=jnp.array([target])))
-        said += chance * np.linalg.inv(covariance_of(whiten(own, x).gate))
-
-        def density(gate, own=own):
-            return log_lik(
-                own.expert, weights_of(own.priors, Point(gate, x.experts), own.expert), own.data
-            )
-
-        expected -= chance * jax.hessian(density)(x.gate).reshape(K * P, K * P)
-    np.testing.assert_allclose(said - np.eye(K * P), expected, atol=1e-9)
-    assert np.abs(expected).max() > 1e-2
-
-
-@pytest.mark.parametrize("joint", [True, False], ids=["joint", "apart"])
-def test_information_is_averaged_over_points(joint, key, monkeypatch):
-    if not joint:
-        monkeypatch.setattr(coordinates, "JOINT_LIMIT", 0)
-    task = problem("I")
-    points = [draw_point(k, task.priors) for k in jax.random.split(key, 3)]
-    alone = [
-        jax.tree.map(lambda r: np.linalg.inv(covariance_of(r)), whiten(task, x)) for x in points
-    ]
-    together = jax.tree.map(lambda r: np.linalg.inv(covariance_of(r)), whiten(task, *points))
-    for i in range(2):
-        np.testing.assert_allclose(together[i], np.mean([one[i] for one in alone], 0), rtol=1e-8)
-    assert not np.allclose(alone[0][1], alone[1][1])
+def precision_of(root):
+    return np.asarray((root.basis / root.width**2) @ root.basis.T)
 
 
 def test_one_gaussian_expert_is_whitened_by_the_laplace_covariance(key):
     task = problem("gaussian", n=1)
     x = draw_point(key, task.priors)
-    whitening = whiten(task, x)
-    hessian = jax.jit(jax.hessian(lambda e: log_joint(Point(x.gate, e), task)))(x.experts)
-    laplace = np.linalg.inv(-hessian.reshape(P, P))
-    root = whitening.experts[0]
-    np.testing.assert_allclose(root @ root.T, laplace, atol=1e-10)
-    np.testing.assert_allclose(whitening.gate @ whitening.gate.T, np.eye(P), atol=1e-10)
+    whitening = whitening_of(task, x)
+
+    def density(vectors):
+        return log_joint(Point(x.gate, Coordinates(vectors)), task)
+
+    hessian = jax.hessian(density)(x.experts.vectors).reshape(P, P)
+    np.testing.assert_allclose(precision_of(whitening.experts.vectors), -hessian, atol=1e-6)
+    np.testing.assert_allclose(precision_of(whitening.gate.vectors), np.eye(P), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "I"])
+def test_information_is_averaged_over_points(key):
+    task = problem("I")
+    points = [draw_point(k, task.priors) for k in jax.random.split(key, 3)]
+    alone = [precision_of(whitening_of(task, x).experts.vectors) for x in points]
+    together = precision_of(whitening_of(task, *points).experts.vectors)
+    np.testing.assert_allclose(together, np.mean(alone, 0), rtol=1e-6)
+    assert not np.allclose(alone[0], alone[1])
+
+
+def test_widths_come_from_draws_where_there_are_many(key):
+    """Draws of the prior have width 1 and no share of the data; draws that stand still a share."""
+    task = problem("common")
+    points = jax.vmap(lambda k: draw_point(k, task.priors))(jax.random.split(key, 4000))
+    values = jax.vmap(
+        lambda x: {
+            "weights": weights_of(task.priors, x, task.expert),
+            "scales": scales_of(task.priors, x),
+            "common": jnp.exp(x.experts.log_scales[1]) * x.experts.common,
+        }
+    )(points)
+    draws = jax.tree.map(lambda leaf: leaf.reshape(4, 1000, *leaf.shape[1:]), values)
+    first = whitening_of(task, draw_point(key, task.priors))
+    found = refine(first, task.priors, draws)
+    for root in (found.gate.vectors, found.experts.vectors, found.experts.common):
+        np.testing.assert_allclose(root.width, 1.0, atol=0.06)
+        assert root.share.max() < 0.12
+    still = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, :1], 1000, axis=1), draws)
+    assert refine(first, task.priors, still).experts.vectors.share.min() > 0.95
+
+
+@pytest.mark.parametrize("name", ["gaussian", "I", "common"])
 @pytest.mark.parametrize("case", ["dead", "twins", "constant", "huge", "heavy", "no rows"])
 def test_whitening_stays_finite_in_float32(name, case, key):
     task = problem(name)
     rows = np.array(task.data.rows)
     x = draw_point(key, task.priors)
     if case == "dead":
-        x = from_vectors(task.priors.gate, 1e3 * jnp.eye(K, P)), x.experts
+        x = Pair(from_vectors(task.priors.gate, 1e3 * jnp.eye(K, P)), x.experts)
     elif case == "twins":
         rows[:, 1] = rows[:, 0]
     elif case == "constant":
@@ -299,8 +317,8 @@ def test_whitening_stays_finite_in_float32(name, case, key):
         lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf,
         (task.priors, Point(*x), Data(jnp.asarray(rows), task.data.targets, weights)),
     )
-    whitening = whiten(Problem(priors, task.expert, batch), x)
-    for root in whitening:
-        assert root.dtype == jnp.float32
-        assert np.isfinite(root).all()
-        assert np.all(np.diagonal(root, axis1=-2, axis2=-1) > 0)
+    whitening = whitening_of(Problem(priors, task.expert, batch), x)
+    for leaf in jax.tree.leaves(whitening):
+        assert leaf.dtype == jnp.float32
+        assert np.isfinite(leaf).all()
+    assert all(np.all(metric.vectors.width > 0) for metric in whitening)

@@ -1,4 +1,4 @@
-"""Exact restarts: (weights, targets) from the joint law, sweeps, and the law is still the same."""
+"""Exact restarts: (weights, targets) from the joint distribution, sweeps, and it is the same."""
 
 from functools import cache
 
@@ -11,17 +11,19 @@ import scipy.sparse as sp
 from infer.invariance import FAIL, PASS
 from mutants import mutant
 from statistical import measured, z_score_of_chains
-from wideangle.mixture_of_experts import coordinates
+from wideangle.mixture_of_experts import coordinates, hierarchy
 from wideangle.mixture_of_experts import sampling as moe_mcmc
 from wideangle.mixture_of_experts.coordinates import (
-    Point,
     Priors,
     Problem,
+    Typical,
     draw_point,
     fisher_whitening,
+    scales_of,
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import (
     LogisticExperts,
     Pair,
@@ -31,7 +33,7 @@ from wideangle.mixture_of_experts.likelihood import (
 )
 from wideangle.mixture_of_experts.sampling import (
     SAMPLERS,
-    Whitened,
+    Setting,
     fit_mcmc,
     learn_priors,
     subsample,
@@ -47,6 +49,7 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 K, P, N = 2, 3, 15
 LOGISTIC = LogisticExperts()
 PRIORS = ["gaussian", "dpp", "I", "II", "independent"]
+COMMON = "common expert"
 STEPS = {"hmc": 0.4, "geodesic": 0.3, "metropolis": 0.7}
 
 
@@ -63,15 +66,16 @@ def rows():
     return jnp.asarray(np.random.default_rng(0).normal(size=(N, P)))
 
 
-def draw_passenger(key, prior, x):
-    """Give the free length of polar coordinates its chi law."""
-    if not isinstance(prior, PolarComponents):
-        return x
-    gauss = jax.random.normal(key, (K, prior.dim))
-    return x.at[:, :-1].multiply(jnp.linalg.norm(gauss, axis=-1)[:, None] / jnp.sqrt(prior.dim))
+def make_priors(name, expert=LOGISTIC):
+    if name == COMMON:
+        sizes = (P, False), (P * expert.n_outputs, True)
+        return Priors(
+            *(HierarchicalComponents(K, n, c, MutualAngular(K, n, 2.0)) for n, c in sizes)
+        )
+    return Priors(make(name), make(name, P * expert.n_outputs))
 
 
-def statistics(weights, batch, expert):
+def statistics(weights, scales, batch, expert):
     """Numbers that do not depend on the numbering of the experts."""
     flat = weights.experts.reshape(K, -1)
     lengths = jnp.concatenate([jnp.linalg.norm(w, axis=1) for w in (weights.gate, flat)])
@@ -80,7 +84,25 @@ def statistics(weights, batch, expert):
     said = jnp.log(jnp.take_along_axis(proba, batch.targets[:, None], axis=1))
     symmetric = [jnp.sum(lengths[:K]), jnp.sum(jnp.log(lengths[:K])), jnp.sum(lengths[K:])]
     symmetric += [jnp.sum(jnp.log(lengths[K:])), *cosines, *(c**2 for c in cosines)]
+    symmetric += [f(scale) for scale in scales.values() for f in (jnp.log, jnp.square)]
     return jnp.stack([*symmetric, jnp.sum(said), *proba[:3, 1], proba[0, 1] ** 2])
+
+
+def whitening_of(priors, expert, share):
+    """Coordinates that do not depend on the start, and follow the scales."""
+    x = draw_point(jax.random.key(9), priors)
+    one = Typical(weights_of(priors, x, expert), scales_of(priors, x))
+    typical = jax.tree.map(lambda leaf: leaf[None], one)
+    some = Data(rows(), jnp.arange(N) % 2, jnp.ones(N))
+    found = fisher_whitening(priors, typical, expert, some)
+    return Pair(*(follow(metric, share) for metric in found))
+
+
+def follow(metric, share):
+    def change(root):
+        return None if root is None else root._replace(share=jnp.full_like(root.share, share))
+
+    return metric._replace(vectors=change(metric.vectors), common=change(metric.common))
 
 
 def changes(
@@ -92,33 +114,29 @@ def changes(
     sweeps=2,
 ):
     """Paired changes of the statistics over some sweeps from exact draws of the joint law."""
-    priors = Priors(make(name), make(name, P * expert.n_outputs))
+    priors = make_priors(name, expert)
     method = samplers[sampler]
-    elsewhere = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
-    some = Data(rows(), jnp.arange(N) % 2, jnp.ones(N))
-    typical = jax.tree.map(lambda leaf: leaf[None], elsewhere)
-    whitening = fisher_whitening(priors, typical, expert, some)
+    whitening = whitening_of(priors, expert, share=0.6)
     steps = {name: jnp.asarray(STEPS[sampler]) for name in method.steps}
 
     def one(key):
-        keys = jax.random.split(key, 5)
+        keys = jax.random.split(key, 3)
         x = draw_point(keys[0], priors)
-        x = Point(*(draw_passenger(k, p, v) for k, p, v in zip(keys[1:3], priors, x, strict=True)))
-        weights = weights_of(priors, x, expert)
+        weights, scales = weights_of(priors, x, expert), scales_of(priors, x)
         chances = predict(expert, weights, rows())
-        targets = jax.random.categorical(keys[3], jnp.log(chances))
-        task = Problem(priors, expert, Data(rows(), targets, jnp.ones(N)))
-        if sampler == "hmc":
-            state = Whitened(whitening.solve(x), whitening)
-        else:
-            state = method.enter(x, typical, task)
-        update = method.recipe(steps, task)
-        state, infos = jax.lax.scan(
-            lambda s, k: update(k, s), state, jax.random.split(keys[4], sweeps)
-        )
-        end = method.collect(state, task)["weights"]
+        targets = jax.random.categorical(keys[1], jnp.log(chances))
+        data = Data(rows(), targets, jnp.ones(N))
+        setting = Setting(Problem(priors, expert, data), whitening)
+
+        def move(state, turn):
+            return method.recipe(steps | {"iteration": turn[0]}, setting)(turn[1], state)
+
+        turns = jnp.arange(1, sweeps + 1), jax.random.split(keys[2], sweeps)
+        state, infos = jax.lax.scan(move, method.enter(x, setting), turns)
+        end = method.collect(state, setting)
         acceptance = jnp.stack([jnp.mean(info.acceptance) for info in infos.values()])
-        before, after = (statistics(w, task.data, expert) for w in (weights, end))
+        before = statistics(weights, scales, data, expert)
+        after = statistics(end["weights"], end.get("scales", {}), data, expert)
         return after - before, acceptance
 
     change, acceptance = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(5), n))
@@ -128,7 +146,7 @@ def changes(
     return np.abs(change.mean(0)) / (change.std(0) / np.sqrt(n))
 
 
-FAST = [("hmc", "I"), ("geodesic", "gaussian"), ("metropolis", "gaussian")]
+FAST = [("hmc", COMMON), ("hmc", "I"), ("geodesic", "gaussian"), ("metropolis", "gaussian")]
 SLOW = [(s, p) for s in SAMPLERS for p in PRIORS if (s, p) not in FAST]
 
 
@@ -145,25 +163,43 @@ def test_so_it_is_with_three_classes_and_many_starts(sampler):
     assert changes(sampler, "I", expert=SoftmaxExperts(3), n=20_000, sweeps=4).max() < PASS
 
 
+LENGTHS = "jnp.sum(jnp.log(components.magnitudes))"
+OF_THE_HIERARCHY = {
+    "no Jacobian of the stretch",
+    "no common vector in the prior",
+    "no Jacobian of the scales",
+    "another width of the scales",
+    "no repulsion of deviations",
+}
 BROKEN = {
-    "no passenger": ("hmc", coordinates, "+ passenger\n", "\n"),
-    "no log-length Jacobian": (
+    "no free length": ("hmc", coordinates, LENGTHS + " + square", LENGTHS),
+    "no log-length Jacobian": ("hmc", coordinates, LENGTHS, "0.0"),
+    "volume in the density": ("hmc", coordinates, LENGTHS, LENGTHS + " + log_volume(prior, x)"),
+    "no Jacobian of the stretch": ("hmc", coordinates, "volume = -away", "volume = 0.0 * away"),
+    "no common vector in the prior": (
         "hmc",
         coordinates,
-        "+ jnp.sum(jnp.log(components.magnitudes)) +",
-        "+",
+        "value -= 0.5 * jnp.sum(x.common**2)",
+        "pass",
     ),
-    "volume in the density": (
+    "no Jacobian of the scales": (
+        "hmc",
+        hierarchy,
+        "jnp.sum(log_scales - 0.5",
+        "jnp.sum(-0.5",
+    ),
+    "another width of the scales": ("hmc", hierarchy, "/ WIDTH**2", "/ WIDTH"),
+    "no repulsion of deviations": (
         "hmc",
         coordinates,
-        "+ passenger\n",
-        "+ passenger + log_volume(prior, x)\n",
+        "square + prior.log_ratio_to_gaussian(x.vectors)",
+        "square",
     ),
     "no Jacobian on the sphere": (
         "geodesic",
         moe_mcmc,
-        "_log_polar(parts(latents), problem) + jacobian",
-        "_log_polar(parts(latents), problem)",
+        "_log_polar(parts(latents), setting.problem) + jacobian",
+        "_log_polar(parts(latents), setting.problem)",
     ),
     "prior counted twice": (
         "metropolis",
@@ -176,11 +212,16 @@ BROKEN = {
 
 def broken_samplers(case):
     _, module, old, new = BROKEN[case]
-    broken = mutant(module, old, new)
+    kept = {"PolarComponents": PolarComponents, "HierarchicalComponents": HierarchicalComponents}
+    if module is hierarchy:
+        broken = mutant(module, old, new).log_half_normal
+        module, old, new = coordinates, "FEW_DRAWS = 10", "FEW_DRAWS = 11"
+        kept["log_half_normal"] = broken
     if module is coordinates:
-        names = {"log_joint": broken.log_joint, "PolarComponents": PolarComponents}
-        broken = mutant(moe_mcmc, "TRIES = 4", "TRIES = 5", **names)
-    return broken.SAMPLERS
+        broken = mutant(module, old, new, **kept)
+        names = {name: getattr(broken, name) for name in ("log_joint", "unwhiten")}
+        return mutant(moe_mcmc, "MOST = 256", "MOST = 255", **names).SAMPLERS
+    return mutant(module, old, new).SAMPLERS
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -193,7 +234,8 @@ def test_every_fault_can_be_put_in(case):
 def test_a_broken_density_is_found(case):
     sampler, samplers = BROKEN[case][0], broken_samplers(case)
     # more starts for the terms that the data nearly hide
-    z = changes(sampler, "I", samplers=samplers, n=12_000, sweeps=4)
+    name = COMMON if case in OF_THE_HIERARCHY else "I"
+    z = changes(sampler, name, samplers=samplers, n=12_000, sweeps=4)
     assert not measured("max |z|", z.max(), FAIL) < FAIL
 
 

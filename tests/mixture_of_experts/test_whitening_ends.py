@@ -8,20 +8,20 @@ import pytest
 
 PROGRAM = """
 import jax, jax.numpy as jnp
-from wideangle.mixture_of_experts.coordinates import Point, Priors, fisher_whitening
-from wideangle.mixture_of_experts.likelihood import LogisticExperts
+from wideangle.mixture_of_experts.coordinates import Priors, Typical, fisher_whitening
+from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights
 from wideangle.mixture_of_experts.data import Data
 
 from wideangle.priors.components import GaussianComponents
 
-n_rows, n_experts, p = 300, 16, 300  # the gate is factorised expert by expert: too large at once
+n_rows, n_experts, p = 300, 16, 300
 keys = jax.random.split(jax.random.key(0), 3)
 rows, gate, experts = (jax.random.normal(k, (n, p)) for k, n in zip(keys, (n_rows, 16, 16)))
 batch = Data(rows, jnp.arange(n_rows) % 2, jnp.ones(n_rows))
 prior = GaussianComponents(n_experts, p)
 whiten = jax.jit(lambda x: fisher_whitening(Priors(prior, prior), x, LogisticExperts(), batch))
 for _ in range(12):
-    jax.block_until_ready(whiten(Point(gate[None], experts[None])))
+    jax.block_until_ready(whiten(Typical(Weights(gate[None], experts[None, :, None]), {})))
 """
 
 

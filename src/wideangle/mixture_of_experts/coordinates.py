@@ -143,6 +143,11 @@ def weights_of(priors: Priors, x: Point, expert: ExpertLikelihood) -> Weights:
     return Pair(to_vectors(priors.gate, x.gate), unflatten(experts, expert.n_outputs))
 
 
+def point_of(priors: Priors, weights: Weights) -> Point:
+    """Free coordinates of weights."""
+    return Pair(*map(from_vectors, priors, (weights.gate, flat_experts(weights.experts))))
+
+
 def flat_experts(experts: Array) -> Array:
     """Weights of experts as the priors see them: (..., K, O, p) as (..., K, O p)."""
     return experts.reshape(*experts.shape[:-2], -1)
@@ -183,7 +188,13 @@ def _draw_coordinates(key: Key, prior: Prior) -> Coordinates:
     if isinstance(prior, HierarchicalComponents):
         deviations, common, log_scales = prior.draw(key)
         return Coordinates(deviations, common=common, log_scales=log_scales)
-    return from_vectors(prior, prior.sample(key))
+    key_vectors, key_length = jax.random.split(key)
+    x = from_vectors(prior, prior.sample(key_vectors))
+    if not isinstance(prior, PolarComponents):
+        return x
+    gauss = jax.random.normal(key_length, x.vectors.shape, x.vectors.dtype)
+    length = jnp.linalg.norm(gauss, axis=-1, keepdims=True)
+    return x._replace(vectors=x.vectors * length / jnp.sqrt(1.0 * prior.dim))
 
 
 class Problem(NamedTuple):

@@ -7,14 +7,19 @@ from typing import Any
 from wideangle.checks import check_choice
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 
+# The paper has no common expert.
+GAUSSIAN = {"prior": "gaussian", "prior__common": False}
+MUTUAL_ANGULAR = {"prior": "mutual-angular", "prior__common": False}
+VMF = {"prior": "vmf", "prior__common": False}
+
 METHODS: dict[str, dict[str, Any]] = {
-    "MEM-L2": {"prior": "gaussian", "inference": "map"},
-    "MEM-MAR": {"prior": "gaussian", "inference": "map", "inference__diversity": 1.0},
-    "BMEM-G": {"prior": "gaussian", "inference": "mcmc"},
-    "BMEM-G-VI": {"prior": "gaussian", "inference": "vi"},
-    "BMEM-MABN-I": {"prior": "mutual-angular", "prior__kind": "I", "inference": "mcmc"},
-    "BMEM-MABN-II": {"prior": "mutual-angular", "prior__kind": "II", "inference": "vi"},
-    "BMEM-PR": {"prior": "vmf", "inference": "vi", "inference__diversity": 1.0},
+    "MEM-L2": GAUSSIAN | {"inference": "map"},
+    "MEM-MAR": GAUSSIAN | {"inference": "map", "inference__diversity": 1.0},
+    "BMEM-G": GAUSSIAN | {"inference": "mcmc"},
+    "BMEM-G-VI": GAUSSIAN | {"inference": "vi"},
+    "BMEM-MABN-I": MUTUAL_ANGULAR | {"prior__kind": "I", "inference": "mcmc"},
+    "BMEM-MABN-II": MUTUAL_ANGULAR | {"prior__kind": "II", "inference": "vi"},
+    "BMEM-PR": VMF | {"inference": "vi", "inference__diversity": 1.0},
     "BMEM-DPP": {"prior": "dpp", "inference": "mcmc"},
 }
 """A method is a (prior, inference) pair; diversity and cosine are to be tuned."""
@@ -38,7 +43,8 @@ def paper_method(name: str, n_experts: int = 5, **settings: Any) -> MixtureOfExp
     --------
     >>> paper_method("BMEM-MABN-II", 30, prior__cosine=0.3)
     MixtureOfExpertsClassifier(inference='vi', n_experts=30,
-                               prior=MutualAngularPrior(cosine=0.3, kind='II'))
+                               prior=MutualAngularPrior(common=False, cosine=0.3,
+                                                        kind='II'))
     """
     check_choice("name", name, METHODS)
     kept = {k: v for k, v in METHODS[name].items() if k.partition("__")[0] not in settings}

@@ -42,10 +42,11 @@ from wideangle.mixture_of_experts.coordinates import (
     common_of,
     fisher_whitening,
     flat_experts,
-    from_vectors,
     log_joint,
+    point_of,
     refine,
     scales_of,
+    unflatten,
     unwhiten,
     weights_of,
     whiten,
@@ -307,18 +308,14 @@ def _enter(enter: Callable[..., Any], start: Point, setting: Setting) -> Any:
 def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
     """Experts scattered around one logistic regression, gates around 0."""
     shape = n_chains, problem.priors.gate.n_components
-    vectors = scattered(key, problem.expert, problem.data, *shape)
-    return _points_of(problem.priors, *vectors)
+    gate, experts = scattered(key, problem.expert, problem.data, *shape)
+    weights = Pair(gate, unflatten(experts, problem.expert.n_outputs))
+    return _points_of(problem.priors, weights)
 
 
 @jax.jit
-def _points_of(priors: Priors, gate: Array, experts: Array) -> Point:
-    return Pair(
-        *(
-            jax.vmap(partial(from_vectors, p))(v)
-            for p, v in zip(priors, (gate, experts), strict=True)
-        )
-    )
+def _points_of(priors: Priors, weights: Weights) -> Point:
+    return jax.vmap(partial(point_of, priors))(weights)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -336,7 +333,7 @@ def _thinned(draws: Draws) -> Typical:
 def _ends(priors: Priors, draws: Draws) -> Point:
     """The last draw of each chain, in the coordinates of the priors there are now."""
     last = jax.tree.map(lambda leaf: leaf[:, -1], draws.values["weights"])
-    return _points_of(priors, last.gate, flat_experts(last.experts))
+    return _points_of(priors, last)
 
 
 def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:

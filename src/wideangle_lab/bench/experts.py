@@ -109,7 +109,7 @@ def steps(settings: Settings, size: Size) -> list[Case]:
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
     slopes = jnp.ones((2 * size.experts, size.rows), jnp.float32)
     # A pass has products of means and of variances; a trajectory has many gradients.
-    n_steps = int(trajectory_steps(jnp.float32(SAMPLERS["hmc"].steps["weights"])))
+    n_steps = int(trajectory_steps(jnp.float32(SAMPLERS["hmc"].steps["weights"]), jnp.int32(1)))
     turns = {
         f"MCMC, a draw of {n_steps} gradients": (works.draw_of_mcmc, n_steps),
         "VI, a pass": (works.pass_of_vi, 2),

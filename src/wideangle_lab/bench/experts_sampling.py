@@ -35,7 +35,6 @@ from wideangle.mixture_of_experts.data import Data, learn_scaling, make_dense
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
 from wideangle.mixture_of_experts.modes import climb
-from wideangle.mixture_of_experts.sampling import TRIES
 from wideangle.mixture_of_experts.task import plan
 from wideangle.posterior import Draws
 from wideangle.settings import MutualAngularPrior, Sampling
@@ -239,8 +238,8 @@ def last_draws(draws: np.ndarray, count: int) -> np.ndarray:
 
 
 def modes(key: Any, priors: Priors, batch: Any, n_chains: int) -> list[Any]:
-    """Unconstrained starts for NUTS: the modes from which our chains begin."""
-    found = climb(key, Problem(priors, EXPERT, batch), n_starts=TRIES * n_chains, progress=False)
+    """Unconstrained starts for NUTS: the best modes of several climbs."""
+    found = climb(key, Problem(priors, EXPERT, batch), n_starts=4 * n_chains, progress=False)
     points = [jax.tree.map(lambda leaf, i=i: leaf[i], found.points) for i in range(n_chains)]
     weights = [weights_of(priors, point, EXPERT) for point in points]
     gate, experts = (biject_to(prior.support) for prior in priors)

@@ -17,10 +17,16 @@ import numpy as np
 from wideangle.infer.ascent import Minibatches, ascend, begin
 from wideangle.infer.run import run
 from wideangle.mixture_of_experts.collapsed import Objective
-from wideangle.mixture_of_experts.coordinates import Priors, Problem
+from wideangle.mixture_of_experts.coordinates import (
+    Priors,
+    Problem,
+    Typical,
+    fisher_whitening,
+    point_of,
+)
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import start
-from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, point_of, subsample
+from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, Setting, subsample
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.variational import TABLE, rates_of, terms
 from wideangle_lab.bench import expert_problem as experts
@@ -46,7 +52,7 @@ def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
     prior = experts.prior_of(experts.Size(*size))
     data = Data(rows, targets, np.ones(size.rows, np.float32))
     keys = jax.random.split(jax.random.key(seed))
-    first = start(keys[0], "diagonal", experts.EXPERT, data, size.components, n_starts=1)
+    first = start(keys[0], "diagonal", Priors(prior, prior), experts.EXPERT, data, n_starts=1)
     state = begin(first)
     batches = Minibatches(seed, *data, BATCH_ROWS)
     noise = jax.random.normal(
@@ -66,20 +72,22 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     problem = Problem(Priors(prior, prior), experts.EXPERT, batch)
     method, key = SAMPLERS["hmc"], jax.random.key(seed)
-    point = point_of(problem.priors, weights)
-    typical = jax.tree.map(lambda leaf: leaf[None], point)
-    latents = jax.jit(method.enter)(point, typical, subsample(key, problem, FISHER_ROWS))
+    points = jax.tree.map(lambda leaf: leaf[None], point_of(problem.priors, weights))
+    typical = Typical(jax.tree.map(lambda leaf: leaf[None], weights), {})
+    some = subsample(key, problem, FISHER_ROWS).data
+    setting = Setting(
+        problem,
+        jax.jit(fisher_whitening, static_argnums=2)(problem.priors, typical, problem.expert, some),
+    )
     options: dict[str, Any] = {"n_warmup": 0, "n_chains": 1, "progress": False, "chunk": 1}
     options |= {"steps": method.steps, "targets": method.targets, "collect": method.collect}
-    chain = jax.tree.map(lambda leaf: leaf[None], latents)
-    state = run(key, method.recipe, chain, n_draws=0, data=problem, **options).state
+    chain = jax.vmap(lambda x: method.enter(x, setting))(points)
+    state = run(key, method.recipe, chain, n_draws=1, data=setting, **options).state
 
     def draw() -> Any:
-        nonlocal state
-        n_draws = int(state.iteration) + 1
-        more = run(key, method.recipe, None, n_draws=n_draws, data=problem, resume=state, **options)
-        state = more.state
-        return state.latents
+        # Always the second one: lengths of trajectories differ.
+        more = run(key, method.recipe, None, n_draws=2, data=setting, resume=state, **options)
+        return more.state.latents
 
     return draw
 

@@ -3,8 +3,8 @@ r"""Calibration of the samplers of a mixture of experts.
 Every simulated data set is one chain: the targets travel with the state of the sampler, so that
 one compiled program runs all of them side by side, with the warm-up, the tuning and the whitening
 of :func:`wideangle.mixture_of_experts.sampling.fit_mcmc`. Chains start at draws of the prior that
-know nothing of the truth. (``fit_mcmc`` starts at modes; where a chain starts is no part of the
-claim.)
+know nothing of the truth. (``fit_mcmc`` starts around a regression; where a chain starts is no part
+of the claim.)
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
+    Typical,
+    Whitening,
     draw_point,
     fisher_whitening,
+    scales_of,
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import (
     ExpertLikelihood,
     LogisticExperts,
@@ -35,7 +39,7 @@ from wideangle.mixture_of_experts.likelihood import (
     log_lik,
     predict,
 )
-from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Whitened, point_of
+from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting
 from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -45,6 +49,10 @@ from wideangle_lab.calibration.verdicts import Ranked, Restarted, judge_changes,
 N_EXPERTS, N_COLUMNS, N_ROWS = 3, 3, 24
 KINDS = {"mutual-angular I": "I", "mutual-angular II": "II", "vmf": "independent"}
 PRIORS = ("gaussian", "dpp", *KINDS)
+COMMON = "common expert"
+"""Prior of deviations from a common expert, with scales in the posterior: the default."""
+SHARE = 0.5
+"""How far coordinates follow the scales in these runs; a fit finds its own."""
 N_DRAWS = 31
 """Draws per data set after thinning: 32 ranks in 16 bins."""
 
@@ -60,7 +68,7 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {
-    "hmc": Effort(400, 24, 0.15),
+    "hmc": Effort(300, 8, 0.3),
     "geodesic": Effort(400, 32, 0.1),
     "metropolis": Effort(1500, 200, 0.7),
 }
@@ -96,11 +104,19 @@ class Case(NamedTuple):
     def priors(self) -> Priors:
         """Of gate and experts."""
         sizes = N_COLUMNS, N_COLUMNS * self.expert.n_outputs
+        if self.prior == COMMON:
+            return Priors(*map(make_hierarchy, sizes, (False, True)))
         return Priors(*(make_prior(self.prior, size) for size in sizes))
 
 
 CASES = [Case(prior, sampler) for prior in PRIORS for sampler in SAMPLERS]
-CASES.append(Case("mutual-angular I", "hmc", 3))
+CASES += [Case(COMMON, "hmc"), Case(COMMON, "hmc", 3), Case("mutual-angular I", "hmc", 3)]
+
+
+def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
+    """The default prior, with a repulsion that matters."""
+    directions = MutualAngular(N_EXPERTS, size, jnp.float32(4.0), "I")
+    return HierarchicalComponents(N_EXPERTS, size, common, directions)
 
 
 def make_prior(name: str, size: int) -> ComponentPrior:
@@ -128,34 +144,43 @@ def problem_of(case: Case, targets: Array) -> Problem:
 
 def simulate(key: Key, case: Case) -> tuple[Point, Array]:
     """Weights (in free coordinates) of the prior, and targets of the model."""
-    key_point, key_length, key_targets = jax.random.split(key, 3)
-    priors = case.priors
-    x = draw_point(key_point, priors)
-    keys = jax.random.split(key_length)
-    x = Point(*map(_draw_free_length, keys, priors, x))
-    chances = predict(case.expert, weights_of(priors, x, case.expert), make_rows())
+    key_point, key_targets = jax.random.split(key)
+    x = draw_point(key_point, case.priors)
+    chances = predict(case.expert, weights_of(case.priors, x, case.expert), make_rows())
     return x, jax.random.categorical(key_targets, jnp.log(chances)).astype(jnp.int32)
 
 
-def _draw_free_length(key: Key, prior: ComponentPrior, x: Array) -> Array:
-    """The length that carries a direction in free coordinates means nothing; it is drawn as chi."""
-    if not isinstance(prior, PolarComponents):
-        return x
-    gauss = jax.random.normal(key, (N_EXPERTS, prior.dim))
-    factor = jnp.linalg.norm(gauss, axis=-1, keepdims=True) / jnp.sqrt(1.0 * prior.dim)
-    return x.at[:, :-1].multiply(factor)
+def whitening_of(case: Case) -> Whitening:
+    """Coordinates of the Hamiltonian sampler; they may not depend on where a chain begins."""
+    keys = jax.random.split(jax.random.key(9), 8)
+    priors, expert = case.priors, case.expert
+
+    def typical(key: Key) -> Typical:
+        x = draw_point(key, priors)
+        return Typical(weights_of(priors, x, expert), scales_of(priors, x))
+
+    some = problem_of(case, jnp.arange(N_ROWS, dtype=jnp.int32) % 2)
+    found = fisher_whitening(priors, jax.vmap(typical)(keys), expert, some.data)
+
+    def follow(path: Any, leaf: Array) -> Array:
+        return jnp.full_like(leaf, SHARE) if path[-1].name == "share" else leaf
+
+    return jax.tree_util.tree_map_with_path(follow, found)
 
 
-def quantities(weights: Weights, problem: Problem) -> dict[str, Scalar]:
+def quantities(draw: dict[str, Any], problem: Problem) -> dict[str, Scalar]:
     """Numbers that do not depend on how the experts are numbered."""
+    weights: Weights = draw["weights"]
     flat = Weights(weights.gate, weights.experts.reshape(len(weights.experts), -1))
     chances = predict(problem.expert, weights, problem.data.rows[:2])
     found = {
         "log-likelihood": log_lik(problem.expert, weights, problem.data),
-        "log prior": sum(p.log_prob(w) for p, w in zip(problem.priors, flat, strict=True)),
         "probability, row 1": chances[0, 1],
         "probability, row 2": chances[1, 1],
     }
+    if isinstance(problem.priors.gate, ComponentPrior):
+        found["log prior"] = sum(p.log_prob(w) for p, w in zip(problem.priors, flat, strict=True))
+    found |= {f"scale, {name}": value for name, value in draw.get("scales", {}).items()}
     for name, vectors in zip(("gate", "experts"), flat, strict=True):
         lengths = jnp.linalg.norm(vectors, axis=-1)
         # A length of a variational draw may underflow to 0: it has no direction.
@@ -180,51 +205,51 @@ def calibrate(
     start = jax.jit(jax.vmap(partial(draw_point, priors=case.priors)))(
         jax.random.split(keys[1], n_sets)
     )
-    stage = partial(_stage, case, method, targets)
-    first = stage(keys[2], start, n_warmup=effort.n_warmup // 2, n_draws=1)
-    last = first.draws.values["weights"]
-    reached = jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), last)
-    start = jax.jit(jax.vmap(partial(point_of, case.priors)))(reached)
-    second = stage(keys[3], start, n_warmup=effort.n_warmup // 2, n_draws=N_DRAWS, thin=effort.thin)
+    chains = _chains(case, method, targets, keys[2], start)
+    found = chains(n_warmup=effort.n_warmup, n_draws=N_DRAWS, thin=effort.thin)
 
     def of_truth(x: Point, observed: Array) -> dict[str, Scalar]:
-        weights = weights_of(case.priors, x, case.expert)
-        return quantities(weights, problem_of(case, observed))
+        return quantities(_as_draw(case, x), problem_of(case, observed))
 
     truth = jax.jit(jax.vmap(of_truth))(points, targets)
-    draws = second.draws.values["quantities"]
-    return judge_ranks(truth, draws, seed=seed, acceptance=second.acceptance)
+    return judge_ranks(truth, found.draws.values, seed=seed, acceptance=found.acceptance)
 
 
-def _stage(
-    case: Case, method: Sampler, targets: Array, key: Key, start: Point, **options: Any
-) -> Any:
-    def enter(x: Point, observed: Array) -> Trial:
-        typical = jax.tree.map(lambda leaf: leaf[None], x)
-        return Trial(method.enter(x, typical, problem_of(case, observed)), observed)
+def _as_draw(case: Case, x: Point) -> dict[str, Any]:
+    priors = case.priors
+    return {"weights": weights_of(priors, x, case.expert), "scales": scales_of(priors, x)}
+
+
+def _chains(
+    case: Case, method: Sampler, targets: Array, key: Key, start: Point
+) -> Callable[..., Any]:
+    whitening = whitening_of(case)
+
+    def setting(observed: Array) -> Setting:
+        return Setting(problem_of(case, observed), whitening)
 
     def recipe(steps: dict[str, Scalar]) -> Callable[..., Any]:
         def update(key: Key, trial: Trial) -> tuple[Trial, Any]:
-            state, info = method.recipe(steps, problem_of(case, trial.targets))(key, trial.state)
+            state, info = method.recipe(steps, setting(trial.targets))(key, trial.state)
             return trial._replace(state=state), info
 
         return update
 
     def collect(trial: Trial) -> dict[str, Any]:
-        problem = problem_of(case, trial.targets)
-        weights = method.collect(trial.state, problem)["weights"]
-        return {"weights": weights, "quantities": quantities(weights, problem)}
+        draw = method.collect(trial.state, setting(trial.targets))
+        return quantities(draw, problem_of(case, trial.targets))
 
-    return run(
+    begin = jax.jit(jax.vmap(lambda x, seen: Trial(method.enter(x, setting(seen)), seen)))
+    return partial(
+        run,
         key,
         recipe,
-        jax.jit(jax.vmap(enter))(start, targets),
+        begin(start, targets),
         n_chains=len(targets),
         steps=method.steps,
         targets=method.targets,
         collect=collect,
         progress=False,
-        **options,
     )
 
 
@@ -238,20 +263,16 @@ def restart(
 ) -> Restarted:
     """Exact restarts: exact draws in, sweeps and fresh targets, the same distribution out."""
     method = samplers[case.sampler]
-    priors, expert = case.priors, case.expert
-    reference = draw_point(jax.random.key(9), priors)  # a map that does not depend on the start
-    some = problem_of(case, jnp.arange(N_ROWS, dtype=jnp.int32) % 2)
-    typical = jax.tree.map(lambda leaf: leaf[None], reference)
-    whitening = fisher_whitening(priors, typical, expert, some.data)
+    expert, whitening = case.expert, whitening_of(case)
     steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}
 
-    def sweep(carry: tuple[Any, Array], key: Key) -> tuple[tuple[Any, Array], Scalar]:
-        state, targets = carry
+    def sweep(carry: tuple[Any, Array], turn: Any) -> tuple[tuple[Any, Array], Scalar]:
+        (state, targets), (count, key) = carry, turn
         key_move, key_targets = jax.random.split(key)
-        problem = problem_of(case, targets)
-        state, infos = method.recipe(steps, problem)(key_move, state)
-        weights = method.collect(state, problem)["weights"]
-        chances = predict(expert, weights, problem.data.rows)
+        setting = Setting(problem_of(case, targets), whitening)
+        state, infos = method.recipe(steps | {"iteration": count}, setting)(key_move, state)
+        weights = method.collect(state, setting)["weights"]
+        chances = predict(expert, weights, setting.problem.data.rows)
         fresh = jax.random.categorical(key_targets, jnp.log(chances)).astype(jnp.int32)
         accepted = jnp.mean(jnp.stack([info.acceptance for info in infos.values()]))
         return (state, fresh), accepted
@@ -260,15 +281,12 @@ def restart(
         key_truth, key_sweeps = jax.random.split(key)
         x, targets = simulate(key_truth, case)
         problem = problem_of(case, targets)
-        if case.sampler == "hmc":
-            state = Whitened(whitening.solve(x), whitening)
-        else:
-            state = method.enter(x, reference, problem)  # these need no typical points
-        before = quantities(weights_of(priors, x, expert), problem)
-        keys = jax.random.split(key_sweeps, n_sweeps)
-        (state, targets), accepted = jax.lax.scan(sweep, (state, targets), keys)
+        state = method.enter(x, Setting(problem, whitening))
+        before = quantities(_as_draw(case, x), problem)
+        turns = jnp.arange(1, n_sweeps + 1), jax.random.split(key_sweeps, n_sweeps)
+        (state, targets), accepted = jax.lax.scan(sweep, (state, targets), turns)
         problem = problem_of(case, targets)
-        after = quantities(method.collect(state, problem)["weights"], problem)
+        after = quantities(method.collect(state, Setting(problem, whitening)), problem)
         return before, after, jnp.mean(accepted)
 
     keys = jax.random.split(jax.random.key(seed), n_starts)

@@ -79,9 +79,9 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
         draws.append(_quantities(weights, jnp.asarray(observed), model))
         bounds.append(bound)
     truth = jax.jit(jax.vmap(lambda x: weights_of(model.priors, x, model.expert)))(points)
-    found = jax.jit(jax.vmap(lambda w, y: experts.quantities(w, experts.problem_of(model, y))))(
-        truth, targets
-    )
+    found = jax.jit(
+        jax.vmap(lambda w, y: experts.quantities({"weights": w}, experts.problem_of(model, y)))
+    )(truth, targets)
     many = jax.tree.map(lambda *leaves: np.stack(leaves), *draws)
     gap = evidence - np.array([bound[0] for bound in bounds])
     noise = np.hypot(error, np.array([bound[1] for bound in bounds]))
@@ -125,7 +125,7 @@ def log_evidence(
 @partial(jax.jit, static_argnums=2)
 def _quantities(weights: Weights, targets: Array, model: experts.Case) -> dict[str, Array]:
     problem = experts.problem_of(model, targets)
-    return jax.vmap(lambda one: experts.quantities(one, problem))(weights)
+    return jax.vmap(lambda one: experts.quantities({"weights": one}, problem))(weights)
 
 
 def _collapsed(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tuple[float, float]]:

@@ -69,7 +69,7 @@ def test_quantities_do_not_depend_on_the_numbering():
     weights = experts.weights_of(case.priors, x, case.expert)
     turned = jax.tree.map(lambda leaf: leaf[::-1], weights)
     problem = experts.problem_of(case, targets)
-    left, right = (experts.quantities(w, problem) for w in (weights, turned))
+    left, right = (experts.quantities({"weights": w}, problem) for w in (weights, turned))
     for name in left:
         np.testing.assert_allclose(left[name], right[name], rtol=1e-5, err_msg=name)
 
