@@ -43,7 +43,7 @@ def main() -> None:
 
 def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
     """Constants of the machine from small runs; then large ones beside what these predict."""
-    found: dict[str, Any] = {"machine": jobs.run("machine", seed=seed), "paces": []}
+    found: dict[str, Any] = {"paces": []}
     for experts, starts, columns in GRID:
         pace = jobs.run("pace", experts=experts, starts=starts, columns=columns, seed=seed)
         found["paces"].append(_rounded(pace))

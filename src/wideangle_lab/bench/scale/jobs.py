@@ -145,13 +145,6 @@ def pace(experts: int, starts: int, columns: int, seed: int) -> dict[str, Any]:
     return vi_pace(experts, starts, columns, seed)
 
 
-def machine(seed: int) -> dict[str, Any]:
-    """What the machine can do at most."""
-    from wideangle_lab.bench.scale.pace import copy_pace
-
-    return copy_pace(seed)
-
-
 def share(**options: Any) -> dict[str, Any]:
     """One process of a fit over several devices."""
     from wideangle_lab.bench.scale.shares import share
@@ -162,7 +155,6 @@ def share(**options: Any) -> dict[str, Any]:
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "draw": draw,
     "features": features,
-    "machine": machine,
     "pace": pace,
     "share": share,
     "vi": vi,

@@ -6,7 +6,6 @@ Of all cores, and not on the wall: other programs on the machine change them lit
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -47,23 +46,3 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
     )
     look = (time.process_time() - began) / ROWS
     return {"row": row, "look": look, "begin": first - PASSES[0] * ROWS * row - ROWS * look}
-
-
-def copy_pace(seed: int) -> dict[str, Any]:
-    """Bytes a second of a copy, and floating-point operations a second of a matrix product."""
-    generator = np.random.default_rng(seed)
-    block = generator.standard_normal((2**24,), np.float32)
-    square = generator.standard_normal((1024, 1024), np.float32)
-
-    def shortest(function: Any) -> float:
-        seconds = []
-        for _ in range(5):
-            began = time.perf_counter()
-            function()
-            seconds.append(time.perf_counter() - began)
-        return min(seconds)
-
-    return {
-        "copy_bytes_per_second": 2 * block.nbytes / shortest(block.copy),
-        "product_flops_per_second": 2 * 1024**3 / shortest(lambda: square @ square),
-    }
