@@ -23,8 +23,10 @@ import numpy as np
 
 LEAST = 1e-3
 """Chains of less weight get none: they would cost a prediction draws and change nothing."""
-MAX_STEPS, CLOSE = 5_000, 1e-7
-"""Most steps of the ascent, and the gain per row below which it ends."""
+MAX_STEPS, CLOSE = 300, 1e-3
+"""Most steps of the ascent, and the log density per datum, in nats, up to which it is exact."""
+N_BOOTSTRAP = 32
+"""Random weights of the data over which the weights of chains are averaged."""
 UNRELIABLE = 0.7
 """Shape of the Pareto distribution above which a leave-one-out density is not to be trusted."""
 LEAST_TAIL = 5
@@ -109,6 +111,10 @@ def _fit_pareto(tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def stack(log_density: np.ndarray, row_weights: np.ndarray | None = None) -> np.ndarray:
     """Weights of chains (C,) whose mixture has the largest log density of left-out data.
 
+    Of few data the best weights are those of one chain, by chance. The result is therefore the mean
+    of the best weights over random weights of the data (the Bayesian bootstrap): chains that the
+    data cannot tell apart share.
+
     Parameters
     ----------
     log_density
@@ -116,16 +122,25 @@ def stack(log_density: np.ndarray, row_weights: np.ndarray | None = None) -> np.
     row_weights
         (N,): how often each datum counts.
     """
-    n_chains, n = log_density.shape
+    n = log_density.shape[1]
     counts = np.ones(n) if row_weights is None else np.asarray(row_weights, np.float64)
-    counts = counts / counts.sum()
-    density = np.exp(log_density - log_density.max(axis=0))
-    weights = np.full(n_chains, 1.0 / n_chains)
-    for _ in range(MAX_STEPS):
-        # Expectation-maximisation of the shares of a mixture: the objective is concave.
-        gains = (density * (counts / (weights @ density))).sum(axis=1)
-        weights = weights * gains
-        if gains.max() < 1.0 + CLOSE:  # no chain can gain: the bound on what is left
-            break
+    random = np.random.default_rng(0).exponential(size=(N_BOOTSTRAP, n))
+    weights = np.mean(best_weights(log_density, counts * random), axis=0)
     weights = np.where(weights < LEAST, 0.0, weights)
     return weights / weights.sum()
+
+
+def best_weights(log_density: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Best weights (B, C) of chains for each of several weights (B, N) of the data.
+
+    Expectation-maximisation of the shares of a mixture; the objective is concave.
+    """
+    density = np.exp(log_density - log_density.max(axis=0))
+    counts = counts / counts.sum(axis=1, keepdims=True)
+    weights = np.full((len(counts), len(density)), 1.0 / len(density))
+    for _ in range(MAX_STEPS):
+        gains = (counts / (weights @ density)) @ density.T
+        weights = weights * gains
+        if gains.max() < 1.0 + CLOSE:  # the largest gain bounds what is left
+            break
+    return weights / weights.sum(axis=1, keepdims=True)
