@@ -148,7 +148,7 @@ def test_what_is_the_same_everywhere_is_settled():
 
 def test_the_command_line_has_names_of_its_own():
     class Offered(Presentation):
-        options = sampling_options(400, 400, 1)
+        options = sampling_options(400, "400", 1, "120")
 
     found = ConvergenceWarning("It is slow", "{inference__n_draws=800} takes twice as long")
     assert str(found) == "It is slow: Sampling(n_draws=800) takes twice as long."

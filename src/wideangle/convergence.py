@@ -135,7 +135,7 @@ class Chains(NamedTuple):
     @property
     def stacked(self) -> bool:
         """Whether they are weighed by how well they predict."""
-        return getattr(self.inference, "combine", None) == "stacking"
+        return self.inference is not None and self.inference.combine == "stacking"
 
     def longer(self, n_draws: int, factor: float) -> str:
         """Advice to run them for longer, and what it costs."""

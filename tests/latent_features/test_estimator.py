@@ -399,11 +399,7 @@ def test_every_setting_keeps_what_depends_on_its_fit(estimator, check):
 
 
 def stacked_fit(rows=X):
-    model = quick()
-    inference = model.choice("inference")
-    inference.combine = "stacking"
-    with quiet():
-        return model.set_params(inference=inference).fit(rows)
+    return fit(rows, inference__combine="stacking")
 
 
 def test_stacked_chains_are_weighed_by_hidden_entries(tmp_path):

@@ -82,7 +82,10 @@ def test_a_fit_predicts_probabilities_in_double_from_weights_in_single_precision
     assert model.experts_.shape == model.gates_.shape == (3, 3)
     assert 1 <= model.n_used_ <= 3
     assert 0 <= model.diversity_.min_angle <= model.diversity_.mean_angle <= np.pi
-    assert set(model.trace_.values) == {"probability", "n_used", "mean_angle", "log_lik"}
+    assert set(model.trace_.values) == {
+        "probability", "n_used", "mean_angle", "log_lik",
+        "gate_scale", "experts_scale", "common_scale",
+    }  # fmt: skip
 
 
 def test_uncertainty_has_two_parts_that_add_up(sampled):
@@ -148,8 +151,7 @@ def test_arviz_can_leave_one_out_given_the_training_rows(sampled):
 
 def test_stacked_chains_predict_by_their_weights(tmp_path):
     X, y = data()
-    inference = Sampling(n_warmup=8, n_draws=30, n_chains=2)
-    inference.combine = "stacking"
+    inference = Sampling(n_warmup=8, n_draws=30, n_chains=2, combine="stacking")
     model = make(inference=inference).fit(X, y)
     shares = model.chain_weights_
     assert shares.shape == (2,) and shares.sum() == pytest.approx(1.0) and (shares >= 0).all()

@@ -217,7 +217,7 @@ class LatentFeatureModel(
 
     def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
         """Entries that weights of chains are learned from, and the rows without them."""
-        if getattr(self.choice("inference"), "combine", "equal") == "equal":
+        if self.choice("inference").combine == "equal":
             return None, X
         if sparse.issparse(X):
             raise ValueError(
@@ -249,7 +249,7 @@ class LatentFeatureModel(
             raise ValueError(
                 f"checkpoint={self.checkpoint!r} is for rows in memory: leave it out of fit_stream."
             )
-        if getattr(self.choice("inference"), "combine", "equal") == "stacking":
+        if self.choice("inference").combine == "stacking":
             raise ValueError(
                 "inference.combine='stacking' needs missing entries, which rows on disk cannot "
                 "have: use 'equal'."

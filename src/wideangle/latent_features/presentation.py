@@ -91,7 +91,7 @@ the rows ask for.
             "--max-features", "search__max_features", int, "Most features to look for.", "200",
             least=1,
         ),
-        *sampling_options(100, 25, 8),
+        *sampling_options(100, "as many as predictions need", 8, "300"),
         Option("--jobs", "n_jobs", int, "Chains at once.", "all cores", least=1, panel=LENGTH),
     )  # fmt: skip
     scales_tables: ClassVar[bool] = True

@@ -172,7 +172,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self._expert = experts_for(len(self.classes_))
         task = self._task(data.rows.shape[1])
         self._keep(_fit(jax.random.key(seed), task, data), data.rows)
-        if getattr(task.inference, "combine", "equal") == "stacking":
+        if isinstance(task.inference, Sampling) and task.inference.combine == "stacking":
             found = pointwise.stacked(self.posterior_, data)
             self.chain_weights_ = found.weights
             self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}

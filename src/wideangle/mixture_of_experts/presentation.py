@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from wideangle.mixture_of_experts.predict import thinned
+from wideangle.mixture_of_experts.sampling import MAX_TIME, N_WARMUP
 from wideangle.presentation.classifier import ClassifierPresentation
 from wideangle.presentation.family import CLEAR, INTERCEPT, numbered
 from wideangle.presentation.options import prior_options, sampling_options
@@ -52,8 +53,11 @@ class ExpertPresentation(ClassifierPresentation):
         "n_used": "experts in use",
         "mean_angle": "mean angle, radians",
         "probability": "probability at watched row",
+        "gate_scale": "scale of the gate",
+        "experts_scale": "scale of the deviations of experts",
+        "common_scale": "scale of the common expert",
     }
-    max_time: ClassVar[float] = 120.0
+    max_time: ClassVar[float] = MAX_TIME
     counted: ClassVar[str] = "n_used"
     options: ClassVar[tuple[Option, ...]] = (
         Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
@@ -66,7 +70,7 @@ class ExpertPresentation(ClassifierPresentation):
         Option(
             "--balanced", "class_weight", bool, "Let every class weigh the same.", value="balanced"
         ),
-        *sampling_options(400, 400, 1),
+        *sampling_options(N_WARMUP, "as many as predictions need", 1, f"{MAX_TIME:.0f}"),
         Option(
             "--passes", "inference__n_passes", int, "vi and map: passes through the rows.",
             least=1, panel=LENGTH,
