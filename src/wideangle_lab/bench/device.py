@@ -30,7 +30,8 @@ from wideangle.mixture_of_experts.paper_methods import paper_method
 from wideangle.settings import MutualAngularPrior, Sampling, Settings
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
-from wideangle_lab.bench.expert_problem import EXPERT, Size, draw_problem
+from wideangle_lab.bench.expert_problem import EXPERT, draw_problem
+from wideangle_lab.bench.harness import Size
 from wideangle_lab.datasets import load
 from wideangle_lab.machine import describe
 
@@ -47,17 +48,21 @@ def gradients(size: Size = ADULT, chains: Sequence[int] = CHAINS) -> dict[str, A
     weights, rows, targets = draw_problem(SEED, size)
     batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     slope = jax.value_and_grad(partial(log_lik, EXPERT))
-    result: dict[str, Any] = {"rows": size.rows, "columns": size.columns, "n_experts": size.experts}
+    result: dict[str, Any] = {
+        "rows": size.rows,
+        "columns": size.columns,
+        "n_experts": size.components,
+    }
     for n in chains:
         many = jax.tree.map(lambda leaf, n=n: jnp.repeat(leaf[None], n, axis=0), weights)
-        stacked = jnp.ones((2 * size.experts * n, size.columns), jnp.float32)
-        slopes = jnp.ones((2 * size.experts * n, size.rows), jnp.float32)
+        stacked = jnp.ones((2 * size.components * n, size.columns), jnp.float32)
+        slopes = jnp.ones((2 * size.components * n, size.rows), jnp.float32)
         ours = jax.jit(jax.vmap(slope, (0, None)))
         floor = jax.jit(lambda a, s, x: (a @ x.T, s @ x))
         with jax.default_matmul_precision("highest"):
             seconds = timed(partial(ours, many, batch))
             products = timed(partial(floor, stacked, slopes, batch.rows))
-        flops = 2 * 2 * 2 * size.experts * n * size.rows * size.columns
+        flops = 2 * 2 * 2 * size.components * n * size.rows * size.columns
         result[f"{n} chains"] = {
             "seconds": seconds,
             "products_seconds": products,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,11 @@ from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik, predict
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle_lab.bench.harness import Size
 
 EXPERT = LogisticExperts()
 DENSITY = 0.113
 """Share of the entries of Adult-9 that are not 0."""
-
-
-class Size(NamedTuple):
-    """Rows, columns, experts."""
-
-    rows: int
-    columns: int
-    experts: int
 
 
 @jax.jit
@@ -63,6 +56,6 @@ def draw_problem(seed: int, size: Size) -> tuple[Weights, Any, np.ndarray]:
 
 def prior_of(size: Size) -> PolarComponents:
     """The estimator's default, with weights of standard deviation 1."""
-    directions = MutualAngular.from_cosine(size.experts, size.columns, np.float32(0.2), "II")
+    directions = MutualAngular.from_cosine(size.components, size.columns, np.float32(0.2), "II")
     rate = 2.0 / np.sqrt(size.columns)
     return PolarComponents(directions, np.float32(2.0), np.float32(rate))

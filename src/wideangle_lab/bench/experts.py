@@ -22,12 +22,11 @@ from wideangle_lab import datasets
 from wideangle_lab.bench import experts_sampling, works
 from wideangle_lab.bench.expert_problem import (
     DENSITY,
-    Size,
     draw_problem,
     two_products,
     value_and_gradient,
 )
-from wideangle_lab.bench.harness import Settings, in_turns
+from wideangle_lab.bench.harness import Settings, Size, in_turns
 from wideangle_lab.bench.record import OURS, Case, Series
 
 PRODUCTS, SPARSE_PRODUCTS = "its two matrix products", "its two sparse products (SciPy)"
@@ -65,7 +64,7 @@ def gradients(settings: Settings, size: Size) -> list[Case]:
     dense = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     sparse = on_host(Data(rows, targets, np.ones(size.rows)))
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
-    slopes = jnp.ones((2 * size.experts, size.rows), jnp.float32)
+    slopes = jnp.ones((2 * size.components, size.rows), jnp.float32)
     columns, across, down = sp.csr_array(rows.T), np.asarray(stacked).T, np.asarray(slopes).T
     seconds = in_turns(
         {
@@ -77,7 +76,7 @@ def gradients(settings: Settings, size: Size) -> list[Case]:
         settings.repeats,
         calls=3,
     )
-    label = f"N={size.rows}, p={size.columns}, K={size.experts}"
+    label = f"N={size.rows}, p={size.columns}, K={size.components}"
     ours, floor = seconds["dense"], seconds[PRODUCTS]
     small = settings.quick
     return [
@@ -107,7 +106,7 @@ def steps(settings: Settings, size: Size) -> list[Case]:
     weights, rows, _ = draw_problem(settings.seed, size)
     dense = jnp.asarray(rows.toarray())
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
-    slopes = jnp.ones((2 * size.experts, size.rows), jnp.float32)
+    slopes = jnp.ones((2 * size.components, size.rows), jnp.float32)
     # A pass has products of means and of variances; a trajectory has many gradients.
     n_steps = int(trajectory_steps(jnp.float32(SAMPLERS["hmc"].steps["weights"]), jnp.int32(1)))
     turns = {
@@ -116,7 +115,7 @@ def steps(settings: Settings, size: Size) -> list[Case]:
     }
     cases = []
     for name, (work, times) in turns.items():
-        call = work(settings.seed, works.Size(*size))
+        call = work(settings.seed, size)
 
         def products(_: int, times: int = times) -> Any:
             return [two_products(stacked, slopes, dense) for _ in range(times)]
@@ -126,7 +125,7 @@ def steps(settings: Settings, size: Size) -> list[Case]:
         )
         cases.append(
             Case(
-                f"{name}, N={size.rows}, p={size.columns}, K={size.experts}",
+                f"{name}, N={size.rows}, p={size.columns}, K={size.components}",
                 "s",
                 seconds,
                 note="Steps: one chain or one start; the products are those of the gradients, for "
@@ -176,7 +175,7 @@ def variational(settings: Settings, size: Size) -> list[Case]:
     full = data.source == "Adult-9"
     if full:
         whole[MINUTE], quality[GOOD] = Series((60.0,) * n_fits), Series((0.321,) * n_fits)
-    label = f"VI, N={data.X.shape[0]}, K={size.experts}"
+    label = f"VI, N={data.X.shape[0]}, K={size.components}"
     note = (
         f"VI: BMEM-MABN-II at its defaults, compilation included in the first of {n_fits} fits, "
         f"{spent:.3g} CPU seconds in the last; scikit-learn at its defaults; {data.source}."
@@ -200,7 +199,7 @@ def contenders(seed: int, size: Size, quick: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"inference__n_passes": 2} if quick else {}
     options |= {"random_state": seed, "progress": False}
     return {
-        OURS: paper_method("BMEM-MABN-II", size.experts, **options),
+        OURS: paper_method("BMEM-MABN-II", size.components, **options),
         "logistic regression": LogisticRegression(max_iter=1000),
         BOOSTING: HistGradientBoostingClassifier(random_state=seed),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from wideangle.latent_features.state import with_room
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab import datasets
 from wideangle_lab.bench import feature_quality
-from wideangle_lab.bench.harness import Settings, in_turns
+from wideangle_lab.bench.harness import Settings, Size, in_turns
 from wideangle_lab.bench.record import OURS, Case, Series
 
 PRODUCTS, TWO_SECONDS = "its two matrix products", "two seconds"
@@ -36,14 +36,6 @@ SECONDS = 2.0
 WARM = 3
 """Sweeps before the clock starts; they compile."""
 DENSITY = 0.01
-
-
-class Size(NamedTuple):
-    """Rows, columns, features."""
-
-    rows: int
-    columns: int
-    features: int
 
 
 DENSE, SMALL = Size(5000, 200, 30), Size(600, 40, 6)
@@ -146,7 +138,7 @@ def sparse_sweep(settings: Settings) -> list[Case]:
     """A sweep at the size of 20-News: seconds, and against its floor."""
     size = SMALL_NEWS if settings.quick else NEWS
     X, source = news_rows(settings, size)
-    features, assignments = rough_features(X, size.features, settings.seed)
+    features, assignments = rough_features(X, size.components, settings.seed)
     sweeper = Sweeper(X, features, assignments, "paper", settings.seed).ready()
     seconds = in_turns(
         {PRODUCTS: lambda _: sweeper.floor(), OURS: lambda _: sweeper.sweep()}, settings.repeats
@@ -200,4 +192,4 @@ def rough_features(X: Any, n_features: int, seed: int) -> tuple[np.ndarray, np.n
 
 
 def _label(size: Size) -> str:
-    return f"N={size.rows}, D={size.columns}, K={size.features}"
+    return f"N={size.rows}, D={size.columns}, K={size.components}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from wideangle_lab.bench.harness import Settings
+from wideangle_lab.bench.harness import Settings, Size
 from wideangle_lab.bench.probe import Cost, Task, probe
 from wideangle_lab.bench.record import OURS, Case, Curve, Series
-from wideangle_lab.bench.works import WORKS, Size
+from wideangle_lab.bench.works import WORKS
 
 STEEPEST = 1.1
 """Largest exponent of any cost in the number of rows."""

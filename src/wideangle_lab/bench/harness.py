@@ -36,6 +36,14 @@ AREAS = {
 """Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""
 
 
+class Size(NamedTuple):
+    """Rows, columns, and experts or features."""
+
+    rows: int
+    columns: int
+    components: int
+
+
 class Settings(NamedTuple):
     """What an area is asked for."""
 

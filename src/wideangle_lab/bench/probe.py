@@ -91,7 +91,8 @@ def main(arguments: list[str]) -> None:
     """Do the work and print what it cost."""
     import jax
 
-    from wideangle_lab.bench.works import WORKS, Size
+    from wideangle_lab.bench.harness import Size
+    from wideangle_lab.bench.works import WORKS
 
     name, *numbers = arguments
     *size, seed, repeats = map(int, numbers)

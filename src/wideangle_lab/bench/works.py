@@ -8,7 +8,7 @@ sweep of the feature sampler, a gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,15 +31,7 @@ from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.variational import TABLE, rates_of, terms
 from wideangle_lab.bench import expert_problem as experts
 from wideangle_lab.bench import features
-
-
-class Size(NamedTuple):
-    """Rows, columns, and experts or features."""
-
-    rows: int
-    columns: int
-    components: int
-
+from wideangle_lab.bench.harness import Size
 
 BATCH_ROWS = 1024
 
@@ -48,8 +40,8 @@ Work = Callable[[int, Size], Callable[[], Any]]
 
 def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
     """A pass over the rows by the variational fit, from one and the same state."""
-    _, rows, targets = experts.draw_problem(seed, experts.Size(*size))
-    prior = experts.prior_of(experts.Size(*size))
+    _, rows, targets = experts.draw_problem(seed, size)
+    prior = experts.prior_of(size)
     data = Data(rows, targets, np.ones(size.rows, np.float32))
     keys = jax.random.split(jax.random.key(seed))
     first = start(keys[0], "diagonal", Priors(prior, prior), experts.EXPERT, data, n_starts=1)
@@ -67,8 +59,8 @@ def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
 
 def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     """One more draw of one chain of the default sampler, on dense rows."""
-    weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
-    prior = experts.prior_of(experts.Size(*size))
+    weights, rows, targets = experts.draw_problem(seed, size)
+    prior = experts.prior_of(size)
     batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     problem = Problem(Priors(prior, prior), experts.EXPERT, batch)
     method, key = SAMPLERS["hmc"], jax.random.key(seed)
@@ -94,19 +86,19 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
 
 def sweep_of_features(seed: int, size: Size) -> Callable[[], Any]:
     """A sweep over dense rows, from the true features."""
-    return features.dense_sweeper(seed, features.Size(*size)).sweep
+    return features.dense_sweeper(seed, size).sweep
 
 
 def dense_gradient(seed: int, size: Size) -> Callable[[], Any]:
     """A gradient of the mixture of experts on dense rows."""
-    weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
+    weights, rows, targets = experts.draw_problem(seed, size)
     batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     return lambda: experts.value_and_gradient(weights, batch)
 
 
 def sparse_gradient(seed: int, size: Size) -> Callable[[], Any]:
     """The same on sparse rows."""
-    weights, rows, targets = experts.draw_problem(seed, experts.Size(*size))
+    weights, rows, targets = experts.draw_problem(seed, size)
     batch = on_host(Data(rows, targets, np.ones(size.rows)))
     return lambda: experts.value_and_gradient(weights, batch)
 

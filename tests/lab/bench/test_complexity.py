@@ -32,6 +32,7 @@ from wideangle.mixture_of_experts.likelihood import Pair, Weights
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Setting
 from wideangle_lab.bench import expert_problem, works
 from wideangle_lab.bench import features as feature_bench
+from wideangle_lab.bench.harness import Size
 
 # Distinct, and found in no other shape, so that one axis can be stretched in all leaves at once.
 ROWS, COLUMNS, EXPERTS = 167, 37, 11  # three times the rows are one block of the likelihood
@@ -44,7 +45,7 @@ def shape(*sizes, dtype=np.float32):
 
 def experts_problem(rows=ROWS, columns=COLUMNS, experts=EXPERTS):
     """Priors, weights and rows of a mixture of experts: shapes only."""
-    prior = expert_problem.prior_of(expert_problem.Size(rows, columns, experts))
+    prior = expert_problem.prior_of(Size(rows, columns, experts))
     weights = Weights(shape(experts, columns), shape(experts, 1, columns))
     batch = Data(shape(rows, columns), shape(rows, dtype=np.int32), shape(rows))
     return prior, weights, batch
@@ -154,7 +155,7 @@ def test_the_checks_see_a_square_array_and_an_unrolled_loop():
 @pytest.fixture(scope="module")
 def device_sweep():
     """A sweep of the feature sampler as it runs on a device, and its arguments."""
-    sweeper = feature_bench.dense_sweeper(0, feature_bench.Size(101, COLUMNS, 5))
+    sweeper = feature_bench.dense_sweeper(0, Size(101, COLUMNS, 5))
     chain = sweeper.chain
     rows = DenseRows(np.zeros((101, COLUMNS), np.float32))
     return sweeper.design, (chain.key, chain.features, rows, chain.tuning)
@@ -246,7 +247,7 @@ def test_rows_of_assignments_cost_what_their_flips_cost():
 
 
 def test_a_pass_is_one_look_at_every_row_and_the_next_compiles_nothing():
-    one_pass = works.pass_of_vi(0, works.Size(2500, 6, 3))
+    one_pass = works.pass_of_vi(0, Size(2500, 6, 3))
     assert int(one_pass().step[0]) == 3  # minibatches of 1024
     with compilations() as compiled:
         one_pass()
@@ -254,7 +255,7 @@ def test_a_pass_is_one_look_at_every_row_and_the_next_compiles_nothing():
 
 
 def test_a_draw_moves_the_chain_and_the_next_compiles_nothing():
-    draw = works.draw_of_mcmc(0, works.Size(300, 6, 3))
+    draw = works.draw_of_mcmc(0, Size(300, 6, 3))
     first = np.asarray(draw().u.gate)
     with compilations() as compiled:
         second = np.asarray(draw().u.gate)

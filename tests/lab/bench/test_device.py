@@ -6,7 +6,7 @@ from pathlib import Path
 from wideangle_lab.bench import device
 from wideangle_lab.bench.device_clock import timed
 from wideangle_lab.bench.device_page import render
-from wideangle_lab.bench.expert_problem import Size
+from wideangle_lab.bench.harness import Size
 from wideangle_lab.marks import fill
 
 ROOT = Path(__file__).parents[3]

@@ -10,10 +10,10 @@ from wideangle.mixture_of_experts.likelihood import Weights, log_lik
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle_lab import datasets
 from wideangle_lab.bench import expert_problem, experts, experts_sampling
-from wideangle_lab.bench.harness import Settings
+from wideangle_lab.bench.harness import Settings, Size
 
 QUICK = Settings(quick=True, seed=0, repeats=2)
-TINY = expert_problem.Size(300, 12, 3)
+TINY = Size(300, 12, 3)
 
 
 def test_drawn_rows_have_the_share_of_entries_of_adult():

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from wideangle.datasets import block_images
 from wideangle_lab.bench import feature_quality as quality
 from wideangle_lab.bench import features
-from wideangle_lab.bench.harness import AREAS, Settings
+from wideangle_lab.bench.harness import AREAS, Settings, Size
 
 QUICK = Settings(quick=True, seed=0, repeats=2)
 
@@ -17,7 +17,7 @@ def test_the_area_is_measured():
 
 
 def test_rows_without_the_file_have_the_density_of_text():
-    X, source = features.news_rows(QUICK, features.Size(400, 300, 5))
+    X, source = features.news_rows(QUICK, Size(400, 300, 5))
     assert X.shape == (400, 300) and X.dtype == np.float32
     assert abs(X.nnz / (400 * 300) - features.DENSITY) < 0.001
     assert "random rows" in source

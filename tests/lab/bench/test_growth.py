@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from wideangle_lab.bench import growth, page, probe, works
-from wideangle_lab.bench.harness import Settings
+from wideangle_lab.bench.harness import Settings, Size
 from wideangle_lab.bench.pictures import draw_growth
 from wideangle_lab.bench.probe import Cost, Task
 from wideangle_lab.bench.record import EXPONENT, OURS, Curve, Series, from_json, to_json
-from wideangle_lab.bench.works import Size
 
 FULL = Settings(quick=False, seed=0, repeats=2)
 
