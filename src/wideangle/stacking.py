@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-LEAST = 1e-3
+LEAST = 0.01
 """Chains of less weight get none: they would cost a prediction draws and change nothing."""
 MAX_STEPS, CLOSE = 300, 1e-3
 """Most steps of the ascent, and the log density per datum, in nats, up to which it is exact."""
