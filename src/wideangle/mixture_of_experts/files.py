@@ -11,9 +11,10 @@ from sklearn.exceptions import NotFittedError
 
 from wideangle.mixture_of_experts.data import Scaling
 from wideangle.mixture_of_experts.likelihood import Pair, experts_for
+from wideangle.mixture_of_experts.modes import with_scales
 from wideangle.mixture_of_experts.predict import NEEDED
 from wideangle.posterior import Draws
-from wideangle.settings import Sampling, Settings, as_plain, from_plain
+from wideangle.settings import Maximise, Sampling, Settings, as_plain, from_plain
 from wideangle.storage import save_bundle
 from wideangle.storage.models import check_numbers, plain, read_model, restore_names
 
@@ -91,7 +92,10 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     check_numbers(arrays)
     _check_sizes(model, arrays)
     task = model._task(arrays["gate"].shape[-1])
-    leaves, structure = jax.tree.flatten(task.priors)
+    priors = task.priors
+    if isinstance(task.inference, Maximise):
+        priors = with_scales(priors, {"gate": 1.0, "experts": 1.0})
+    leaves, structure = jax.tree.flatten(priors)
     model.priors_ = jax.tree.unflatten(
         structure, [arrays[f"prior_{i}"] for i in range(len(leaves))]
     )

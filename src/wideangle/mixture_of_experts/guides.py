@@ -299,7 +299,9 @@ def _guide(name: str, prior: Any, centres: Array, width: float) -> Any:
 def _hierarchical_guide(
     prior: HierarchicalComponents, centres: Array, width: float
 ) -> HierarchicalGuide:
-    middle = jnp.mean(centres, axis=1, keepdims=True) if prior.common else jnp.zeros((1, 1, 1))
+    middle = jnp.mean(centres, axis=1, keepdims=True)
+    if not prior.common:
+        middle = jnp.zeros_like(middle)
     common = GaussianGuide(middle, jnp.full_like(middle, np.log(width)))
     deviations = GaussianGuide(centres - middle, jnp.full_like(centres, np.log(width)))
     # All scales begin at 1.

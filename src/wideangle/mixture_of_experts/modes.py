@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -74,15 +75,18 @@ def fixed_scales(key: Key, task: Task, data: Data) -> Priors:
         return task.priors
     inference = Variational(temperature=1.0, n_starts=SCALE_STARTS)
     fits = fit_starts(key, task._replace(inference=inference), data)
-    found = max(fits, key=lambda fit: fit.elbo).scales
-    return Pair(
-        *(
-            p.fixed(np.float32(found[side]), np.float32(found.get("common", 1.0)))
-            if isinstance(p, HierarchicalComponents)
-            else p
-            for side, p in zip(Pair._fields, task.priors, strict=True)
-        )
-    )
+    return with_scales(task.priors, max(fits, key=lambda fit: fit.elbo).scales)
+
+
+def with_scales(priors: Priors, scales: Mapping[str, float]) -> Priors:
+    """Priors with these scales of the gate, the experts and the common expert, where they vary."""
+    found = []
+    for side, prior in zip(Pair._fields, priors, strict=True):
+        one = prior
+        if isinstance(prior, HierarchicalComponents):
+            one = prior.fixed(np.float32(scales[side]), np.float32(scales.get("common", 1.0)))
+        found.append(one)
+    return Pair(*found)
 
 
 def climb(
