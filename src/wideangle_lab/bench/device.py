@@ -121,7 +121,9 @@ def batched(method: str, name: str, counts: tuple[int, ...], **settings: Any) ->
 
 def narrow(scale: float) -> MutualAngularPrior:
     """Lengths that hardly vary."""
-    return MutualAngularPrior(kind="I", cosine=0.2, magnitude_shape=124.0, scale=scale)
+    return MutualAngularPrior(
+        kind="I", cosine=0.2, magnitude_shape=124.0, scale=scale, common=False
+    )
 
 
 CHAINS_OF_4 = Sampling(n_warmup=500, n_draws=1000)

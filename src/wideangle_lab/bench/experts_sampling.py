@@ -123,7 +123,7 @@ class Task:
         self.data = mixture_data(seed, n_experts=sizes.n_experts, **shape)
         self.model = MixtureOfExpertsClassifier(
             sizes.n_experts,
-            prior=MutualAngularPrior(scale=1.0),
+            prior=MutualAngularPrior(scale=1.0, common=False),
             inference=sizes.inference,
             progress=False,
         )

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
-from wideangle.mixture_of_experts.paper_methods import METHODS, paper_method
+from wideangle.mixture_of_experts.paper_methods import METHODS, VMF, paper_method
 
 CONTROLS: dict[str, dict[str, Any]] = {
-    "BMEM-V": {"prior": "vmf", "inference": "mcmc"},
-    "BMEM-V-VI": {"prior": "vmf", "inference": "vi"},
+    "BMEM-V": VMF | {"inference": "mcmc"},
+    "BMEM-V-VI": VMF | {"inference": "vi"},
 }
 """Independent directions with learned lengths: what the mutual-angular prior is without angles."""
 ROWS: dict[str, dict[str, Any]] = {**METHODS, **CONTROLS}

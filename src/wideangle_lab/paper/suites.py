@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from wideangle.checks import check_choice
+from wideangle.mixture_of_experts.paper_methods import GAUSSIAN, MUTUAL_ANGULAR, VMF
 from wideangle_lab.datasets.loaders import RCV1_SAMPLES
 from wideangle_lab.paper import classifiers, features
 from wideangle_lab.paper.baselines import BASELINES
@@ -22,12 +23,12 @@ EXPERTS = (5, 10, 20, 30)
 DATA = ("adult9", "building", "rcv1_subsets")
 
 PRIORS: dict[str, dict[str, Any]] = {
-    "gaussian-0.1": {"prior": "gaussian", "prior__scale": 0.1},
-    "gaussian-0.3": {"prior": "gaussian", "prior__scale": 0.3},
-    "gaussian-1": {"prior": "gaussian", "prior__scale": 1.0},
-    "vmf": {"prior": "vmf"},
-    "mutual-angular-0.2": {"prior": "mutual-angular", "prior__cosine": 0.2, "prior__kind": "I"},
-    "mutual-angular-0.5": {"prior": "mutual-angular", "prior__cosine": 0.5, "prior__kind": "I"},
+    "gaussian-0.1": GAUSSIAN | {"prior__scale": 0.1},
+    "gaussian-0.3": GAUSSIAN | {"prior__scale": 0.3},
+    "gaussian-1": GAUSSIAN | {"prior__scale": 1.0},
+    "vmf": VMF,
+    "mutual-angular-0.2": MUTUAL_ANGULAR | {"prior__cosine": 0.2, "prior__kind": "I"},
+    "mutual-angular-0.5": MUTUAL_ANGULAR | {"prior__cosine": 0.5, "prior__kind": "I"},
 }
 """Arms of the study of little data; all by sampling. Every strength is shown, none is chosen."""
 REFERENCE = "vmf"

@@ -57,7 +57,7 @@ def share(
         for n_passes in (1, 1, 3):
             began = time.perf_counter()
             model = MixtureOfExpertsClassifier(
-                n_experts, prior=MutualAngularPrior(scale=1.0),
+                n_experts, prior=MutualAngularPrior(scale=1.0, common=False),
                 inference=Variational(n_starts=2, n_passes=n_passes, batch_size=8192),
                 standardise=False, random_state=0, progress=False,
             )  # fmt: skip
