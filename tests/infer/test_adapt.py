@@ -3,19 +3,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.infer import adapt
+from wideangle.infer.kernel import DualAveraging
 
 
 def tune(acceptance, target, first, n=1500):
     """Tune against a known curve of acceptance; returns the step that would be used."""
 
     def turn(state, noise):
-        probability = acceptance(adapt.current(state, True)) + noise
-        return adapt.learn(state, probability, target), None
+        probability = acceptance(state.current(True)) + noise
+        return state.learn(probability, target), None
 
     noise = 0.1 * jax.random.normal(jax.random.key(0), (n,))
-    state, _ = jax.lax.scan(turn, adapt.start(first), noise)
-    return adapt.current(state, False)
+    state, _ = jax.lax.scan(turn, DualAveraging.start(first), noise)
+    return state.current(False)
 
 
 @pytest.mark.parametrize("target", [0.3, 0.8])
@@ -32,14 +32,14 @@ def test_a_hopeless_kernel_leaves_a_finite_step(value):
 
 
 def test_the_average_is_used_after_tuning():
-    state = adapt.start(0.1)
+    state = DualAveraging.start(0.1)
     for acceptance in (0.0, 1.0, 0.5):
-        state = adapt.learn(state, acceptance, 0.8)
-    assert adapt.current(state, True) == pytest.approx(float(jnp.exp(state.log_step)))
-    assert adapt.current(state, False) == pytest.approx(float(jnp.exp(state.log_average)))
+        state = state.learn(acceptance, 0.8)
+    assert state.current(True) == pytest.approx(float(jnp.exp(state.log_step)))
+    assert state.current(False) == pytest.approx(float(jnp.exp(state.log_average)))
 
 
 def test_the_dtype_of_the_state_does_not_change():
-    state = adapt.start(0.1)
-    after = adapt.learn(state, jnp.asarray(0.5), 0.8)
+    state = DualAveraging.start(0.1)
+    after = state.learn(jnp.asarray(0.5), 0.8)
     assert [x.dtype for x in after] == [x.dtype for x in state]

@@ -2,7 +2,7 @@
 
 A kernel is a pair of functions and knows one density. An update moves some fields of the
 latents and leaves the others. :func:`within` turns the first into the second; :func:`sweep`
-joins updates one after the other.
+joins updates one after the other. :class:`DualAveraging` finds the step size of a kernel.
 """
 
 from __future__ import annotations
@@ -14,6 +14,18 @@ import jax
 import jax.numpy as jnp
 
 from wideangle.types import Array, Key, Latents, Scalar
+
+SHRINKAGE = 0.05
+"""How strongly the step is pulled to its centre, the letter gamma above."""
+OFFSET = 10.0
+"""Damps the first steps, the letter t_0 above."""
+DECAY = 0.75
+"""How fast old steps are forgotten by the average, the letter k above."""
+HEADROOM = 10.0
+"""The centre is this multiple of the first step: too long a step is cheaper to try."""
+RANGE = 20.0
+"""Largest change of a log step. A kernel that never (or always) accepts would send it to
+infinity, from where rounding does not come back."""
 
 LogDensity: TypeAlias = Callable[[Any], Scalar]
 """Position to log density, up to a constant."""
@@ -146,3 +158,55 @@ def _put(latents: Latents, block: str | tuple[str, ...], value: Any) -> Latents:
             raise KeyError(name)
         return {**latents, name: value}
     return latents._replace(**{name: value})
+
+
+class DualAveraging(NamedTuple):
+    r"""State of the tuning of one step size.
+
+    After t steps with acceptance :math:`\alpha_t` and target :math:`\delta`,
+
+    .. math::
+
+       \bar h_t &= \Big(1-\frac1{t+t_0}\Big)\bar h_{t-1} + \frac{\delta-\alpha_t}{t+t_0}, \qquad
+       \log\epsilon_{t+1} = m - \frac{\sqrt t}{\gamma}\,\bar h_t, \\
+       \log\bar\epsilon_{t} &= t^{-k}\log\epsilon_{t+1} + (1-t^{-k})\log\bar\epsilon_{t-1}
+
+    (Nesterov, 2009; Hoffman and Gelman, 2014). The step wanders while it is tuned; its average is
+    what is used afterwards.
+    """
+
+    log_step: Scalar
+    log_average: Scalar
+    error: Scalar
+    centre: Scalar
+    turns: Array
+
+    @classmethod
+    def start(cls, step: Scalar | float) -> DualAveraging:
+        """Begin from a first guess of the step."""
+        step = jnp.asarray(step, jnp.result_type(float))
+        return cls(
+            jnp.log(step),
+            jnp.log(step),
+            jnp.zeros_like(step),
+            jnp.log(HEADROOM * step),
+            jnp.zeros_like(step, jnp.int32),
+        )
+
+    def learn(self, acceptance: Array, target: float) -> DualAveraging:
+        """Take the acceptance of one step into account; of several chains, their mean."""
+        turns = self.turns + 1
+        time = turns.astype(self.error.dtype)
+        # An acceptance that is not a number says that the step failed.
+        acceptance = jnp.mean(jnp.where(jnp.isnan(acceptance), 0.0, acceptance))
+        weight = 1.0 / (time + OFFSET)
+        error = (1.0 - weight) * self.error + weight * (target - acceptance)
+        wanted = self.centre - jnp.sqrt(time) / SHRINKAGE * error
+        log_step = jnp.clip(wanted, self.centre - RANGE, self.centre + RANGE)
+        forget = time**-DECAY
+        log_average = forget * log_step + (1.0 - forget) * self.log_average
+        return DualAveraging(log_step, log_average, error, self.centre, turns)
+
+    def current(self, tuning: Array | bool) -> Scalar:
+        """The step to use now: the one on trial while tuning, the average afterwards."""
+        return jnp.exp(jnp.where(tuning, self.log_step, self.log_average))

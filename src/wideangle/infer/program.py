@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from wideangle.infer import adapt
-from wideangle.infer.kernel import Info, Update, choose
+from wideangle.infer.kernel import DualAveraging, Info, Update, choose
 from wideangle.types import Array, Latents, Scalar
 
 Recipe: TypeAlias = Callable[..., Update]
@@ -38,7 +37,7 @@ class RunState(NamedTuple):
 
     latents: Latents
     """Leading axis: chain."""
-    tuning: dict[str, adapt.DualAveraging]
+    tuning: dict[str, DualAveraging]
     """One for all chains."""
     iteration: Array
     """Iterations done, warm-up included."""
@@ -112,11 +111,11 @@ def _build(
         def iteration(_: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
             state, total = carry
             warm = state.iteration < n_warmup
-            steps = {name: adapt.current(one, warm) for name, one in state.tuning.items()}
+            steps = {name: one.current(warm) for name, one in state.tuning.items()}
             latents, infos = move(state.latents, steps, state.keys, state.iteration, *given)
             tuning = dict(state.tuning)
             for name, target in targets.items():
-                learnt = adapt.learn(tuning[name], infos[name].acceptance, target)
+                learnt = tuning[name].learn(infos[name].acceptance, target)
                 tuning[name] = choose(warm, learnt, tuning[name])
             state = RunState(latents, tuning, state.iteration + 1, state.keys)
             return state, jax.tree.map(jnp.add, total, infos)

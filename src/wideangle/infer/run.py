@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.infer import adapt
+from wideangle.infer.kernel import DualAveraging
 from wideangle.infer.program import Program, Recipe, RunState, compiled
 from wideangle.infer.progress import Progress
 from wideangle.posterior import Draws
@@ -131,7 +131,7 @@ def run(
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    steps_now = {name: float(adapt.current(one, False)) for name, one in state.tuning.items()}
+    steps_now = {name: float(one.current(False)) for name, one in state.tuning.items()}
     return Run(
         store.draws(),
         state,
@@ -156,7 +156,9 @@ def _begin(
             raise ValueError(
                 f"initial latents need a leading axis of {n_chains} chains, got {leaf.shape}"
             )
-    tuning = {name: jax.tree.map(_strong, adapt.start(step)) for name, step in steps.items()}
+    tuning = {
+        name: jax.tree.map(_strong, DualAveraging.start(step)) for name, step in steps.items()
+    }
     return RunState(latents, tuning, jnp.zeros((), jnp.int32), keys)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from wideangle.infer.adapt import DualAveraging
+from wideangle.infer.kernel import DualAveraging
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.posterior import DrawsOfChains, Matched
 from wideangle.latent_features.settings import Scaling

@@ -24,9 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.infer import adapt
 from wideangle.infer.geodesic_hmc import geodesic_hmc
-from wideangle.infer.kernel import Info, accept, make_info
+from wideangle.infer.kernel import DualAveraging, Info, accept, make_info
 from wideangle.infer.slice import on_log_scale, slice_sampler
 from wideangle.latent_features.state import Design, Features, FeatureStats, Hyper, log_lik
 from wideangle.priors.mutual_angular import MutualAngular, direction_of, pulls, sums_before
@@ -40,7 +39,7 @@ LEAPFROG = 10
 TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
 
-Tuning = dict[str, adapt.DualAveraging]
+Tuning = dict[str, DualAveraging]
 """What is known of the step sizes, by name of the move."""
 
 
@@ -60,18 +59,18 @@ class Moved(NamedTuple):
 
 def start_tuning() -> Tuning:
     """Step sizes before the first sweep."""
-    return {name: adapt.start(0.1) for name in TARGETS}
+    return {name: DualAveraging.start(0.1) for name in TARGETS}
 
 
 def steps_of(tuning: Tuning, warming: Any) -> Steps:
     """Step sizes to use now."""
-    return Steps(**{name: adapt.current(one, warming) for name, one in tuning.items()})
+    return Steps(**{name: one.current(warming) for name, one in tuning.items()})
 
 
 def learn_steps(tuning: Tuning, moved: Moved) -> Tuning:
     """Step sizes after one more sweep of warm-up."""
     return {
-        name: adapt.learn(one, getattr(moved, name).acceptance, TARGETS[name])
+        name: one.learn(getattr(moved, name).acceptance, TARGETS[name])
         for name, one in tuning.items()
     }
 
