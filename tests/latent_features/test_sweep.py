@@ -238,7 +238,9 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(monkeypatch, fault):
     fault(monkeypatch)
-    assert measured("max |z|", geweke(n=6000, n_sweeps=6).worst, LIMIT) > LIMIT
+    # Of 6000 chains two faults have a z of 7 and 10, all others of more than 13.
+    n = 6000 if fault in (_victims_forgotten, _bound_forgotten_in_births) else 2500
+    assert measured("max |z|", geweke(n=n, n_sweeps=6).worst, LIMIT) > LIMIT
 
 
 @pytest.mark.slow
@@ -251,7 +253,7 @@ def test_a_scan_in_order_of_age_is_seen(monkeypatch):
         return jnp.arange(array.shape[0]) if is_weights else right(array, *args, **kwargs)
 
     monkeypatch.setattr(lfm_weights.jnp, "argsort", argsort)
-    verdict = geweke(EXCHANGEABLE["gaussian"], n=6000, n_sweeps=6)
+    verdict = geweke(EXCHANGEABLE["gaussian"], n=2500, n_sweeps=6)
     assert measured("max |z|", verdict.worst, LIMIT) > LIMIT
 
 
