@@ -219,6 +219,19 @@ FAULTS = [
     Fault(OURS, "births: row of a single feature", _features("_single_row_counted_once")),
     Fault(
         OURS,
+        "births: mass of weights that cannot be drawn",
+        _features("_weights_drawn_from_all_counted"),
+    ),
+    Fault(OURS, "cycles: empty column counted", _features("_empty_column_in_cycles")),
+    Fault(OURS, "cycles: no Jacobian of weights", _features("_no_jacobian_of_weights_in_cycles")),
+    Fault(OURS, "cycles: no Jacobian of lengths", _features("_no_jacobian_of_lengths_in_cycles")),
+    Fault(
+        OURS,
+        "cycles: directions without the other features",
+        _features("_others_forgotten_in_cycles"),
+    ),
+    Fault(
+        OURS,
         "exchangeable features scanned in order of age",
         "tests/latent_features/test_sweep.py::test_a_scan_in_order_of_age_is_seen",
     ),

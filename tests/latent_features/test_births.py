@@ -4,15 +4,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 from latent_features.test_chain import begin
+from wideangle.latent_features.sampler import births
 from wideangle.latent_features.sampler.births import (
+    Offer,
     RowProducts,
-    born,
-    cosines_with,
-    dies,
+    Setting,
+    at_slot,
+    empty_slot,
     gather,
+    log_any,
+    log_used,
+    put,
     release,
+    small,
     take_out,
 )
 from wideangle.latent_features.state import Design, attached
@@ -22,65 +29,91 @@ SURE, NEVER = jnp.inf, -jnp.inf
 
 
 @pytest.fixture
-def pool_and_rows():
+def pool_and_features():
     chain, rows = begin(DESIGN)
     features = chain.features
     products = jnp.asarray(rows.products(np.asarray(features.components.vectors)))
     nothing = jnp.zeros((0,))
-    of_rows = RowProducts(products, nothing, nothing, nothing, jnp.asarray(rows.row_energy()))
-    return *gather(features, of_rows, DESIGN), features
+    return gather(
+        features, RowProducts(rows.arrays(), products, nothing, nothing), DESIGN
+    ), features
 
 
-def kill(pool, rows, slot, log_ratio, key):
-    old, without = take_out(key, pool, rows, jnp.arange(len(pool.weights)) == slot)
-    return old, dies(key, without, old, log_ratio)
+def settle(monkeypatch, key, pool, one, birth, log_ratio):
+    """Offer a birth or death whose acceptance is known."""
+    monkeypatch.setattr(births, "_log_ratio", lambda *all: log_ratio if birth else -log_ratio)
+    without = pool if birth else take_out(pool, one.slot)
+    offer = Offer(jnp.array(birth), jnp.array(True), 1, 1.0)
+    setting = Setting(0.0, None, None, None, None, 1.0)
+    return births._settle(key, without, one, offer, 0.0, setting, DESIGN)
 
 
-def test_a_death_that_is_refused_changes_nothing(pool_and_rows, key):
-    pool, rows, _ = pool_and_rows
-    old, after = kill(pool, rows, 2, NEVER, key)
-    np.testing.assert_array_equal(old.column, rows.assignments[:, 2])
+def test_a_death_that_is_refused_changes_nothing(pool_and_features, key, monkeypatch):
+    pool, _ = pool_and_features
+    after = settle(monkeypatch, key, pool, at_slot(pool, 2), False, NEVER)
     jax.tree.map(np.testing.assert_array_equal, after, pool)
 
 
-def test_the_dead_stay_dead_where_there_is_no_candidate(pool_and_rows, key):
-    """With none the first slot is looked at: its column is still there, and must not count."""
-    pool, rows, features = pool_and_rows
-    _, pool = kill(pool, rows, 0, SURE, key)
+def test_the_dead_stay_dead(pool_and_features, key, monkeypatch):
+    """Their columns are still there, and must not count."""
+    pool, features = pool_and_features
+    pool = settle(monkeypatch, key, pool, at_slot(pool, 0), False, SURE)
     assert pool.weights[0] == pool.counts[0] == 0
-    nobody = jnp.zeros(len(pool.weights), bool)
-    old, without = take_out(key, pool, rows, nobody)
-    assert not old.column.any()
-    after = dies(key, without, old, NEVER)
-    jax.tree.map(np.testing.assert_array_equal, after, pool)
-    ended, columns = release(after, rows, features)
+    again = settle(monkeypatch, key, pool, at_slot(pool, 0), False, NEVER)
+    assert again.weights[0] == again.counts[0] == 0
+    ended, columns = release(again, features)
     assert int(ended.n_live) == int(features.n_live) - 1
     np.testing.assert_array_equal(
         attached(ended, columns).assignments.sum(axis=0), ended.assignments.counts
     )
 
 
-def test_newborns_keep_their_columns_through_other_deaths(pool_and_rows, key):
-    pool, rows, features = pool_and_rows
+def test_newborns_take_empty_slots_and_keep_their_columns(pool_and_features, key, monkeypatch):
+    pool, features = pool_and_features
     n_live = int(features.n_live)
-    column = jnp.zeros(len(rows.assignments)).at[3].set(1.0)
+    column = jnp.zeros(pool.columns.shape[1]).at[3].set(1.0)
+    pool = settle(monkeypatch, key, pool, at_slot(pool, 1), False, SURE)
     for turn in range(3):
-        old, _ = take_out(key, pool, rows, jnp.arange(len(pool.weights)) == 1)
-        new = old._replace(
-            slot=pool.n_slots,
+        new = at_slot(pool, 0)._replace(
+            slot=empty_slot(pool),
             weight=jnp.asarray(0.01 * (turn + 1)),
-            cosines=cosines_with(pool, old.direction, pool.n_slots),
             column=jnp.roll(column, turn),
         )
-        pool = born(key, pool, new, rows, SURE)
-    old, pool = kill(pool, rows, n_live, SURE, key)
-    np.testing.assert_array_equal(old.column, column)
-    _, pool = kill(pool, rows, 1, SURE, key)
-    ended, columns = release(pool, rows, features)
-    assert int(ended.n_live) == n_live + 1
+        pool = settle(monkeypatch, key, pool, new, True, SURE)
+    ended, columns = release(pool, features)
+    assert int(ended.n_live) == n_live + 2
     assert (jnp.diff(ended.weights) <= 0).all()
     used = np.asarray(attached(ended, columns).assignments)
     np.testing.assert_array_equal(used.sum(axis=0), ended.assignments.counts)
-    for turn in (1, 2):
+    for turn in range(3):
         k = int(np.argmin(np.abs(np.asarray(ended.weights) - 0.01 * (turn + 1))))
         np.testing.assert_array_equal(used[:, k], jnp.roll(column, turn))
+
+
+def test_a_birth_that_is_refused_changes_nothing(pool_and_features, key, monkeypatch):
+    pool, _ = pool_and_features
+    new = at_slot(pool, 0)._replace(slot=empty_slot(pool))
+    jax.tree.map(
+        np.testing.assert_array_equal, settle(monkeypatch, key, pool, new, True, NEVER), pool
+    )
+
+
+def test_columns_are_summed_out():
+    gain, weight = np.random.default_rng(0).normal(size=4), 0.3
+    columns = (np.arange(16)[:, None] >> np.arange(4)) & 1
+    prior = np.where(columns, np.log(weight), np.log(1 - weight)).sum(axis=1)
+    terms = prior + columns @ gain
+    np.testing.assert_allclose(log_used(jnp.asarray(weight), jnp.asarray(gain)), logsumexp(terms))
+    exact = logsumexp(terms[1:])
+    np.testing.assert_allclose(log_any(jnp.asarray(weight), jnp.asarray(gain)), exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 10, 1000])
+def test_small_weights_are_above_every_level(n_rows):
+    assert 1 / n_rows <= small(n_rows) <= 1
+
+
+def test_a_feature_that_is_put_back_is_the_same(pool_and_features):
+    pool, _ = pool_and_features
+    one = at_slot(pool, 1)
+    jax.tree.map(np.testing.assert_array_equal, put(take_out(pool, 1), one), pool)

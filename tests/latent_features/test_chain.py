@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from wideangle.datasets import block_images
-from wideangle.latent_features.chain import Plan, begin_chain, run_chain
+from wideangle.latent_features.chain import (
+    MOST_KEPT,
+    Chain,
+    Plan,
+    begin_chain,
+    run_chain,
+    thinned,
+)
 from wideangle.latent_features.rows import memory
 from wideangle.latent_features.rows.device import CHUNK, DeviceRows
 from wideangle.latent_features.rows.memory import MemoryRows
@@ -87,3 +94,18 @@ def test_more_room_holds_the_same_features():
         wider.components.vectors[: chain.features.room], chain.features.components.vectors
     )
     assert not wider.assignments[:, chain.features.room :].any()
+
+
+def test_the_states_of_a_shorter_plan_are_among_those_of_a_longer():
+    plan = Plan(10, 25, 8)
+    chain = Chain(None, None)
+    for n_sweeps in (200, 300, 450, 675, 2000):
+        longer = plan.lasting(n_sweeps)
+        thinned(chain, plan, longer)
+        while chain.n_done < longer.n_sweeps:
+            chain.n_done += 1
+            if longer.keeps(chain.n_done):
+                chain.draws.append(chain.n_done - longer.n_warmup)
+        assert chain.draws == list(range(longer.thin, longer.n_sweeps - 10 + 1, longer.thin))
+        assert longer.n_sweeps >= 10 + n_sweeps
+        assert len(chain.draws) <= MOST_KEPT + 1

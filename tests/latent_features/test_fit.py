@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from latent_features.feature_fits import GAPS, N_CHAINS, N_WARMUP, X, fit, fitted, quick, quiet
+from latent_features.feature_fits import (
+    GAPS,
+    N_CHAINS,
+    N_DRAWS,
+    N_WARMUP,
+    X,
+    fit,
+    fitted,
+    quick,
+    quiet,
+)
+from wideangle.infer.stopping import Ending
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features.files import ChainCheckpoint
 from wideangle.latent_features.fit import n_workers
@@ -221,3 +232,16 @@ def test_arrays_have_an_end_and_say_so():
 def test_a_bar_is_shown_when_asked_for(capfd):
     fit(progress=True)
     assert "30/30" in capfd.readouterr().err
+
+
+def test_chains_that_grow_in_blocks_are_those_of_their_final_length(monkeypatch):
+    def in_two_blocks(extend, *, max_time):
+        assert 0 < max_time < 300
+        assert {values.shape for values in extend(4).values()} == {(N_CHAINS, 4)}
+        extend(N_DRAWS)
+        return Ending("converged", N_DRAWS, 1.0, 400.0)
+
+    monkeypatch.setattr(lfm_fit, "until_converged", in_two_blocks)
+    grown = fit(inference__n_draws="auto")
+    assert grown.notes_["ending"]["reason"] == "converged"
+    assert_same_draws(grown, fitted())

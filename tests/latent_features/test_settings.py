@@ -131,32 +131,32 @@ FIXED = IndianBuffet(alpha=1.5)
 
 
 def test_fixed_numbers_are_scaled_as_their_meaning_says():
-    design, values = design_of(GaussianPrior(scale=3.0), FIXED, 0.4, 4, SCALE)
+    design, values = design_of(GaussianPrior(scale=3.0), FIXED, 0.4, (10, 4), SCALE)
     assert design.learned == frozenset()
     assert (values.alpha, values.discount, values.strength) == (1.5, 0.0, 1.0)
     assert values.noise_variance == pytest.approx(0.04)
     assert values.rate == pytest.approx(1.5**-2)  # the precision of an entry
     prior = VonMisesFisherPrior(scale=3.0, magnitude_shape=6.0)
-    design, values = design_of(prior, FIXED, 0.4, 4, SCALE)
+    design, values = design_of(prior, FIXED, 0.4, (10, 4), SCALE)
     # The expected length is 3 sqrt(4) in units of the data.
     assert prior.magnitude_shape / values.rate == pytest.approx(6.0 / SCALE)
     assert (design.features, design.ordered) == ("polar", False)
-    _, values = design_of(MutualAngularPrior(), FIXED, "paper", 4, SCALE)
+    _, values = design_of(MutualAngularPrior(), FIXED, "paper", (10, 4), SCALE)
     assert values.noise_variance == lfm_prepare.PAPER_NOISE
 
 
 def test_what_is_learned_is_listed():
     prior = MutualAngularPrior(concentration="learn", scale="learn")
-    design, values = design_of(prior, IndianBuffet(), "learn", 4, SCALE)
+    design, values = design_of(prior, IndianBuffet(), "learn", (10, 4), SCALE)
     assert design.learned == {"mass", "noise", "rate", "concentration"}
     assert (values.alpha, values.noise_variance, values.rate) == (None, None, None)
     process = PitmanYor(discount="learn", strength="learn")
-    design, values = design_of(VonMisesFisherPrior(scale="learn"), process, "learn", 4, SCALE)
+    design, values = design_of(VonMisesFisherPrior(scale="learn"), process, "learn", (10, 4), SCALE)
     assert design.learned == {"mass", "noise", "rate", "discount", "strength"}
     assert (values.discount, values.concentration) == (0.25, 0.0)
     for scale in (None, "auto"):
         prior = MutualAngularPrior(scale=scale)
-        design, values = design_of(prior, IndianBuffet(), "learn", 4, SCALE)
+        design, values = design_of(prior, IndianBuffet(), "learn", (10, 4), SCALE)
         assert design.learned == {"mass", "noise"}
         assert values.rate is None  # what fits the features that the search finds
 
@@ -164,14 +164,14 @@ def test_what_is_learned_is_listed():
 def test_strength_of_repulsion_is_a_cosine_or_kappa():
     for cosine in (None, 0.3):
         prior = MutualAngularPrior(cosine=cosine)
-        design, values = design_of(prior, FIXED, 1.0, 20, SCALE)
+        design, values = design_of(prior, FIXED, 1.0, (10, 20), SCALE)
         expected = 0.1 if cosine is None else cosine
         assert float(mean_resultant(values.concentration, 20)) == pytest.approx(expected, rel=1e-6)
         assert design.ordered
     prior = MutualAngularPrior(concentration=5.0)
-    assert design_of(prior, FIXED, 1.0, 20, SCALE)[1].concentration == 5.0
+    assert design_of(prior, FIXED, 1.0, (10, 20), SCALE)[1].concentration == 5.0
     for none in ({"cosine": 0.0}, {"concentration": 0.0}):
-        design, values = design_of(MutualAngularPrior(**none), FIXED, 1.0, 20, SCALE)
+        design, values = design_of(MutualAngularPrior(**none), FIXED, 1.0, (10, 20), SCALE)
         assert (design.ordered, values.concentration) == (False, 0.0)
 
 

@@ -16,6 +16,9 @@ from wideangle.latent_features.sampler.sweep import SweepInfo
 from wideangle.latent_features.state import Design, Draw, Features, Hyper, room_for, with_room
 from wideangle.types import Components, Key
 
+MOST_KEPT = 64
+"""States of a chain that are kept where its length is not given."""
+
 
 @dataclass
 class Chain:
@@ -41,6 +44,17 @@ class Plan(NamedTuple):
     def n_sweeps(self) -> int:
         """Sweeps in all."""
         return self.n_warmup + self.n_draws * self.thin
+
+    def lasting(self, n_sweeps: int) -> Plan:
+        """The same with so many sweeps after warm-up, of which at most :data:`MOST_KEPT` stay.
+
+        The interval between states that are kept doubles as a chain grows, so that those of a
+        shorter chain are among those of a longer one.
+        """
+        thin = self.thin
+        while n_sweeps // thin > MOST_KEPT:
+            thin *= 2
+        return Plan(self.n_warmup, -(-n_sweeps // thin), thin)
 
     def keeps(self, n_done: int) -> bool:
         """Whether the state after so many sweeps is kept."""
@@ -75,6 +89,15 @@ def begin_chain(key: Key, vectors: np.ndarray, assignments: np.ndarray, hyper: H
         hyper,
     )
     return Chain(key_chain, with_room(features, room_for(n_live)))
+
+
+def thinned(chain: Chain, first: Plan, plan: Plan) -> None:
+    """Let go of the states that a longer plan than the ``first`` does not keep."""
+    n_sweeps, thin = max(chain.n_done - plan.n_warmup, 0), first.thin
+    while thin < plan.thin and n_sweeps // thin != len(chain.draws):
+        thin *= 2
+    step = plan.thin // thin
+    chain.draws = chain.draws[step - 1 :: step]
 
 
 def run_chain(

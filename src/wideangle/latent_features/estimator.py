@@ -83,10 +83,12 @@ class LatentFeatureModel(
         its power-law extension :class:`~wideangle.PitmanYor` with many rare features. The latter
         needs exchangeable features: a Gaussian or von Mises-Fisher prior.
     inference : Sampling, optional
-        Length and number of the chains; by default 100 sweeps of warm-up and 25 draws, one every 8
-        sweeps. Memory is ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, beside the data, one
-        N x K array of floats per chain at work, and no other array that grows with N. The kernel is
-        ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU unless it is set.
+        Length and number of the chains; by default 100 sweeps of warm-up, and then as many as
+        predictions need, in at most five minutes, of which up to 64 are kept of each chain. Rows on
+        disk get 25 draws, one every 8 sweeps. Memory is ``n_chains * n_draws * (4 K D + N K / 8)``
+        bytes, beside the data, three N x K arrays of floats per chain at work, and no other array
+        that grows with N. The kernel is ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU
+        unless it is set.
     search : Search, optional
         Search for features before the chains.
     noise_scale : float, "learn" or "paper"
@@ -203,7 +205,9 @@ class LatentFeatureModel(
         matrix, offset = self.scaling_.apply(seen)
         in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
         rows = rows_for_sweeps(matrix, offset, in_memory)
-        task = self._task(X.shape[1], self._plan(), on_device=on_device(matrix))
+        task = self._task(X.shape, self._plan(), on_device=on_device(matrix))
+        if self.choice("inference").n_draws == AUTO:
+            task = replace(task, max_time=self._max_time())
         if self.checkpoint is not None:
             settings = self._plain_settings() | {"on_device": on_device(matrix)}
             mark = fingerprint_of(settings, matrix, offset, self._seed)
@@ -262,7 +266,7 @@ class LatentFeatureModel(
         sample, some = draw_sample(source, self._seed)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
-        task = self._task(source.shape[1], Plan(max(plan.n_warmup, SAMPLE_SWEEPS), 1, 1))
+        task = self._task(some.shape, Plan(max(plan.n_warmup, SAMPLE_SWEEPS), 1, 1))
         fitted = fit_on_disk(
             fit(key, rows, [*rows], task),
             lambda place, name: DiskRows(source, self.scaling_, place, name, sample),
@@ -324,14 +328,19 @@ class LatentFeatureModel(
         given = {"n_warmup": chosen.n_warmup, "n_draws": n_draws, "thin": chosen.thin}
         return Plan(**{k: v for k, v in given.items() if v is not None})
 
-    def _task(self, dim: int, plan: Plan, *, on_device: bool = False) -> Task:
+    def _max_time(self) -> float:
+        """Seconds that chains may take whose length is not given."""
+        chosen = self.choice("inference").max_time
+        return self.presentation.max_time if chosen is None else chosen
+
+    def _task(self, shape: tuple[int, int], plan: Plan, *, on_device: bool = False) -> Task:
         """What the fit is asked for."""
         inference, search = self.choice("inference"), self.choice("search")
         design, values = design_of(
             self.choice("prior"),
             self.choice("process"),
             self.noise_scale,
-            dim,
+            shape,
             self.scaling_.scale,
             hamiltonian=on_device if inference.kernel is None else inference.kernel == "hmc",
         )
@@ -356,6 +365,7 @@ class LatentFeatureModel(
     def _keep(self, fitted: Fitted, n_rows: int) -> None:
         """Derive components and diagnostics from the draws; warn in plain words."""
         self.interrupted_ = fitted.interrupted
+        self.notes_ = {} if fitted.ending is None else {"ending": fitted.ending._asdict()}
         self.start_objectives_ = fitted.objectives
         self.chains_ = gather(fitted.chains)
         self.matched_ = match(self.chains_.draws, chains=self.chains_.chains)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from wideangle.infer.progress import Progress
-from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
+from wideangle.infer.stopping import Ending, until_converged
+from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
 from wideangle.latent_features.parallel import share_threads
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.rows.protocol import Rows
@@ -29,6 +31,8 @@ from wideangle.types import Key
 
 POLL = 0.1
 """Seconds between two looks at the chains."""
+WATCHED = ("log_lik", "residual_rms", "noise_variance")
+"""Numbers that decide how long chains are, where that is not given."""
 SAMPLE_SWEEPS = 50
 """Sweeps on a sample of rows on disk at least: they cost little there."""
 
@@ -52,6 +56,8 @@ class Fitted:
     objectives: np.ndarray
     """Log-likelihood minus the price of the features, for each start."""
     interrupted: bool
+    ending: Ending | None = None
+    """Why chains whose length is not given stopped."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,8 @@ class Task:
     progress: bool | None
     checkpoint: Path | None = None
     fingerprint: str = ""
+    max_time: float | None = None
+    """Seconds until which chains grow as long as they need; None if their plan is fixed."""
 
 
 def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> Fitted:
@@ -86,8 +94,9 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
     task
         Everything else.
     """
+    began = time.monotonic()
     work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task)
-    plan, n_chains = task.plan, task.n_chains
+    plan, n_chains, ending = task.plan, task.n_chains, None
     with (
         # Workers share the cores, each with one thread in its matrix products: threads of a
         # product that wait for their turn would take the time of the other chains.
@@ -110,11 +119,23 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
         # All of them before the first sweep: a place that cannot be written to is reported while
         # there is nothing to lose, and no search has to be done again.
         work.save_all(objectives)
-        chains = on_all(work.run)
+        if task.max_time is None:
+            on_all(work.run)
+        else:
+
+            def extend(n_sweeps: int) -> dict[str, np.ndarray] | None:
+                work.lengthen(n_sweeps)
+                bar.total = n_chains * work.plan.n_sweeps
+                on_all(work.run)
+                return None if work.stop.is_set() else work.watched(n_sweeps)
+
+            left = task.max_time - (time.monotonic() - began)
+            # Chains from files pass their earlier checks again, and so stop where they would have.
+            ending = until_converged(extend, max_time=left)
     if work.stop.is_set():
-        return Fitted(_worth_keeping(chains, rows), objectives, True)
+        return Fitted(_worth_keeping(work.chains, rows), objectives, True, ending)
     work.remove_files()
-    return Fitted(chains, objectives, False)
+    return Fitted(work.chains, objectives, False, ending)
 
 
 class _Work:
@@ -124,6 +145,7 @@ class _Work:
         self, keys: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task
     ) -> None:
         self.keys, self.in_memory, self.rows, self.task = keys, in_memory, rows, task
+        self.plan = task.plan
         self.device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
         self.stop = threading.Event()
         self.files: list[Any] = []
@@ -142,6 +164,19 @@ class _Work:
         ]
         self.chains = [file.load_chain() for file in self.files]
         self.objectives = self.files[0].objectives
+
+    def lengthen(self, n_sweeps: int) -> None:
+        """Plan so many sweeps after warm-up."""
+        self.plan = self.task.plan.lasting(n_sweeps)
+        for chain in self.chains:
+            thinned(chain, self.task.plan, self.plan)
+
+    def watched(self, n_sweeps: int) -> dict[str, np.ndarray]:
+        """The numbers that decide whether chains are long enough, axes (chain, draw)."""
+        return {
+            name: np.array([chain.trace[name][:n_sweeps] for chain in self.chains])
+            for name in WATCHED
+        }
 
     def search(self, i: int) -> Start | None:
         """Look for the features that a chain begins from."""
@@ -188,7 +223,7 @@ class _Work:
 
             try:
                 chain.features = rows.begin(chain.key, chain.features)
-                return run_chain(chain, rows, self.task.design, self.task.plan, after=after)
+                return run_chain(chain, rows, self.task.design, self.plan, after=after)
             finally:
                 self._save(i, now=True)
 

@@ -29,6 +29,10 @@ FARTHEST = 1e15
 """Most that an entry of new rows may be, in units of the spread of the rows fitted to."""
 RANGE = 1e8
 """Settings in units of the data may be this many times larger or smaller than the spread."""
+SINGLE_ROWS = 100
+"""Rows for each try of a birth or death of a feature of a single row in a sweep."""
+NULL_ENTRIES, CYCLE_ENTRIES = 2**19, 2**21
+"""Entries that births and cycles of small features may read in a sweep: small data have time."""
 BLOCK_ENTRIES = 2**20
 """Entries looked at together."""
 
@@ -147,10 +151,17 @@ def magnitude_shape_of(prior: Any) -> float | None:
 
 
 def design_of(
-    prior: Any, process: Any, noise_scale: Any, dim: int, scale: float, *, hamiltonian: bool = False
+    prior: Any,
+    process: Any,
+    noise_scale: Any,
+    shape: tuple[int, int],
+    scale: float,
+    *,
+    hamiltonian: bool = False,
 ) -> tuple[Design, Values]:
     """The sampler's settings and values, for rows divided by ``scale``."""
     learned = set()
+    n_rows, dim = shape
 
     def value(name: str, setting: Any, start: float | None) -> float | None:
         if setting == LEARN:
@@ -185,8 +196,16 @@ def design_of(
         noise=Gamma(1.0, 0.05),
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
+        n_single_moves=int(np.clip(n_rows // SINGLE_ROWS, 3, 16)),
+        n_null_moves=_affordable(NULL_ENTRIES, shape, (3, 12)),
+        n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 48)),
     )
     return design, Values(alpha, discount, strength, noise, concentration, rate)
+
+
+def _affordable(n_entries: int, shape: tuple[int, int], limits: tuple[int, int]) -> int:
+    """Passes over the rows that read so many entries, within limits."""
+    return int(np.clip(n_entries // (shape[0] * shape[1]), *limits))
 
 
 def _check_unit(name: str, setting: Any, scale: float) -> None:

@@ -33,6 +33,10 @@ WIDE = 1024
 """Size from which arrays grow for features that are in use, not for unused ones."""
 
 
+MOST_SPARE = 16
+"""Slots kept free for features that are born in a sweep: as many more than die never are."""
+
+
 class RoomError(RuntimeError):
     """More features than the arrays may ever hold."""
 
@@ -83,15 +87,22 @@ class Design:
     """Births or deaths of features that explain nothing, per sweep."""
     n_single_moves: int = 3
     """Births or deaths of features of a single row, per sweep."""
+    n_cycles: int = 8
+    """Small features that are moved by themselves, per sweep."""
 
     @property
     def n_births(self) -> int:
         """Features that may be born in a sweep."""
         return self.n_null_moves + self.n_single_moves
 
+    @property
+    def n_spare(self) -> int:
+        """Slots kept free for them: some are born, others die."""
+        return min(self.n_births, MOST_SPARE)
+
     def without_births(self) -> Design:
         """The same without the moves that look at all rows at once."""
-        return replace(self, n_null_moves=0, n_single_moves=0)
+        return replace(self, n_null_moves=0, n_single_moves=0, n_cycles=0)
 
     def __post_init__(self) -> None:
         if unknown := self.learned - set(LEARNABLE):

@@ -81,19 +81,28 @@ def _log_depth(buffet: Buffet, above: Scalar, arrivals: Array) -> Array:
     return jnp.where(buffet.discount > NO_DISCOUNT, with_discount, above + scaled)
 
 
-def log_total_rate(buffet: Buffet, low: Scalar) -> Scalar:
-    r"""Log of :math:`C\int_{low}^1 u^{-d-1}du`, the mass that :func:`draw_weight` draws from."""
+def log_total_rate(buffet: Buffet, low: Scalar, high: Scalar | float = 1.0) -> Scalar:
+    r"""Log of :math:`C\int_{low}^{high} u^{-d-1}du`, what :func:`draw_weight` draws from."""
     d = jnp.where(buffet.discount > NO_DISCOUNT, buffet.discount, 1.0)
-    depth = -jnp.log(low)
-    length = jnp.where(buffet.discount > NO_DISCOUNT, jnp.expm1(d * depth) / d, depth)
+    above = -jnp.log(jnp.asarray(high, jnp.result_type(low)))
+    depth = -jnp.log(low) - above
+    with_discount = jnp.exp(d * above) * jnp.expm1(d * depth) / d
+    length = jnp.where(buffet.discount > NO_DISCOUNT, with_discount, depth)
     return log_constant(buffet) + jnp.log(length)
 
 
-def draw_weight(key: Key, buffet: Buffet, low: Scalar) -> Scalar:
-    r"""One point on (low, 1) with density proportional to :math:`u^{-d-1}`."""
+def draw_weight(key: Key, buffet: Buffet, low: Scalar, high: Scalar | float = 1.0) -> Scalar:
+    r"""One point on (low, high) with density proportional to :math:`u^{-d-1}`."""
     share = jax.random.uniform(key, dtype=jnp.result_type(low))
-    total = jnp.exp(log_total_rate(buffet, low))
-    return jnp.exp(-_log_depth(buffet, jnp.zeros_like(low), share * total))
+    total = jnp.exp(log_total_rate(buffet, low, high))
+    above = -jnp.log(jnp.asarray(high, jnp.result_type(low)))
+    return jnp.exp(-_log_depth(buffet, above, share * total))
+
+
+def log_rate(buffet: Buffet, weight: Array) -> Array:
+    r"""Log of the rate :math:`\rho` at a weight."""
+    power = -(buffet.discount + 1) * jnp.log(weight)
+    return log_constant(buffet) + power + log_tilt(buffet, weight)
 
 
 def log_tilt(buffet: Buffet, weight: Array) -> Array:

@@ -35,7 +35,7 @@ def prepare(name: str, noise_scale: Any) -> tuple[MemoryRows, DeviceRows, Design
     rows = MemoryRows(*prepared)
     prior, process = MutualAngularPrior(), IndianBuffet()
     design, values = design_of(
-        prior, process, noise_scale, rows.dim, scaling.scale, hamiltonian=True
+        prior, process, noise_scale, X.shape, scaling.scale, hamiltonian=True
     )
     return rows, DeviceRows(*prepared), design, values
 

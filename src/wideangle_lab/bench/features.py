@@ -60,7 +60,7 @@ class Sweeper:
         scaling = learn_scaling(X, standardise=sp.issparse(X))
         self.rows = MemoryRows(*scaling.apply(X))
         self.design, values = design_of(
-            MutualAngularPrior(), IndianBuffet(), noise_scale, X.shape[1], scaling.scale
+            MutualAngularPrior(), IndianBuffet(), noise_scale, X.shape, scaling.scale
         )
         assert values.noise_variance is not None  # given, not learned: the steps are the same
         start = Start(

@@ -87,21 +87,10 @@ def test_the_evidence_is_that_of_a_model_that_can_be_summed(monkeypatch):
     assert np.all(errors < 0.1)
 
 
-# Each prior and each sampler; `make calibrate` runs all pairs, and each is restarted in
-# tests/mixture_of_experts/test_sampling.py.
-PAIRS = [
-    f"experts/{prior}/{sampler}"
-    for i, prior in enumerate(experts.PRIORS)
-    for j, sampler in enumerate(moe_mcmc.SAMPLERS)
-    if (i + j) % 3
-]
-SMALL = [name for name in cases.CASES if name not in PAIRS]
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("single_precision")
-@pytest.mark.parametrize("name", SMALL)
-def test_cases_in_small(name, tmp_path):
+@pytest.mark.parametrize("name", cases.CASES)
+def test_each_case_in_small(name, tmp_path):
     main(["run", name, "--quick", "--output", str(tmp_path)])
     record = json.loads(cases.path_of(name, tmp_path).read_text(encoding="utf-8"))
     if record["exact"]:

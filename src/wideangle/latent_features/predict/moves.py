@@ -12,6 +12,8 @@ from numba import njit
 
 from wideangle.latent_features.parallel import uniform
 
+CERTAIN = 36.0
+"""Log-odds beyond which double precision knows no other outcome."""
 N_PARTNERS = 6
 """Features with which a feature is redrawn together: those nearest to its line."""
 
@@ -35,7 +37,10 @@ def sweep(z, local, coupling, log_odds, power, state, mean):
     """
     gain = 0.0
     for k in range(len(z)):
-        probability = 1.0 / (1.0 + np.exp(-log_odds[k] - power * local[k]))
+        if abs(log_odds[k] + power * local[k]) > CERTAIN:  # no exponential is needed
+            probability = 1.0 if log_odds[k] + power * local[k] > 0.0 else 0.0
+        else:
+            probability = 1.0 / (1.0 + np.exp(-log_odds[k] - power * local[k]))
         mean[k] += probability
         state, chance = uniform(state)
         on = chance < probability
@@ -61,9 +66,9 @@ def pair_sweep(z, local, coupling, log_odds, power, state, partners):
         second = log_odds[k] + power * (local[k] + z[j] * shared)
         both = first + second - power * shared
         top = max(0.0, first, second, both)
-        none, one, other = np.exp(-top), np.exp(first - top), np.exp(second - top)
+        none, one, other = _weight(-top), _weight(first - top), _weight(second - top)
         state, chance = uniform(state)
-        chance *= none + one + other + np.exp(both - top)
+        chance *= none + one + other + _weight(both - top)
         new_k = chance >= none + one
         new_j = chance >= none + one + other or (chance >= none and not new_k)
         if new_j != (z[j] == 1):
@@ -71,6 +76,12 @@ def pair_sweep(z, local, coupling, log_odds, power, state, partners):
         if new_k != (z[k] == 1):
             gain += flip(k, z, local, coupling)
     return state, gain
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _weight(log_weight):
+    """Weight of a state beside one of weight 1."""
+    return np.exp(log_weight) if log_weight > -CERTAIN else 0.0
 
 
 @njit(nogil=True, cache=True)

@@ -30,6 +30,8 @@ from wideangle.latent_features.state import Draw
 
 SWEEPS = 20
 """Gibbs sweeps that count, for rows with too many features to enumerate."""
+FEW_SWEEPS, SWEEPS_OF_ALL = 5, 125
+"""Sweeps of a draw at least, and of all draws together, where means over draws are wanted."""
 WARMUP = 10
 CHEAP = 10
 """Features up to which all states of a row cost little more than the sweeps, and are exact."""
@@ -101,7 +103,7 @@ def activation(
     seed: int,
     *,
     offset: Any = None,
-    n_sweeps: int = SWEEPS,
+    n_sweeps: int | None = None,
     n_warmup: int = WARMUP,
 ) -> np.ndarray:
     """Posterior probability that each row has each component, (N, number of components).
@@ -111,6 +113,7 @@ def activation(
     draws that have it. All features of a draw are sampled, not only components.
     """
     index = np.asarray(index)
+    n_sweeps = _sweeps_for(draws) if n_sweeps is None else n_sweeps
     total = np.zeros((rows.shape[0], index.shape[1]))
     for chunk in partial_rows(rows, _most_features(draws), offset):
         part = total[chunk.first : chunk.first + chunk.rows.n_rows]
@@ -129,11 +132,12 @@ def expected_rows(
     seed: int,
     *,
     offset: Any = None,
-    n_sweeps: int = SWEEPS,
+    n_sweeps: int | None = None,
     n_warmup: int = WARMUP,
 ) -> np.ndarray:
     """Posterior mean of z W + offset of each row, (N, D): rows without noise, gaps filled in."""
     dim = rows.shape[1]
+    n_sweeps = _sweeps_for(draws) if n_sweeps is None else n_sweeps
     result = np.zeros((rows.shape[0], dim)) + (0.0 if offset is None else np.asarray(offset))
     for chunk in partial_rows(rows, _most_features(draws), offset):
         part = result[chunk.first : chunk.first + chunk.rows.n_rows]
@@ -225,6 +229,11 @@ def _activation(fields: RowFields, seed: int, n_sweeps: int, n_warmup: int) -> n
     if len(fields.log_odds) <= CHEAP:
         return enumerate_rows(fields)[1]
     return gibbs_rows(fields, seed, n_sweeps, n_warmup, shared=True)[0]
+
+
+def _sweeps_for(draws: Sequence[Draw]) -> int:
+    """Sweeps that count for each draw: their errors cancel in the mean over draws."""
+    return int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
 
 
 def _most_features(draws: Sequence[Draw]) -> int:

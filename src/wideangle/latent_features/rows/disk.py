@@ -1,8 +1,9 @@
 """Rows that stay on disk, and their assignments: memory is that of a block of rows.
 
-A sweep is the one of rows in memory without births and deaths outside the slice: those look at all
-rows at once. It is as exact, draws the same numbers, and reads the rows twice, once to redraw
-assignments and once for their sums. Assignments are a byte for each row and feature.
+A sweep is the one of rows in memory without the moves of small features: each would read all rows.
+The slice alone lets features come and go. The sweep is as exact, draws the same numbers, and reads
+the rows twice, once to redraw assignments and once for their sums. Assignments are a byte for each
+row and feature.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ class ImputedRows(MemoryRows):
     is a stored NaN.
     """
 
+    _fixed = False
+
     def __init__(self, matrix: Any, offset: Any = None) -> None:
         complete: Any = sparse.csr_matrix(matrix, copy=True) if sparse.issparse(matrix) else matrix
         is_sparse = sparse.issparse(complete)
@@ -52,7 +54,7 @@ class ImputedRows(MemoryRows):
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""
         self._entries()[self._at] = values
-        for cached in ("energy", "_row_energy"):  # of the values before
+        for cached in ("energy", "_row_energy", "_arrays"):  # of the values before
             self.__dict__.pop(cached, None)
 
     def start_search(self) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import jax.numpy as jnp
 import numba
 import numpy as np
 from scipy import sparse
 
 from wideangle.latent_features.parallel import in_ranges
+from wideangle.latent_features.rows.device import DenseRows
+from wideangle.latent_features.rows.listed import listed_rows
 from wideangle.latent_features.rows.protocol import HostRows, kept
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.births import RowProducts
@@ -49,6 +52,9 @@ class MemoryRows(HostRows):
     offset : array, shape (D,), optional
         Subtracted from every row.
     """
+
+    _fixed = True
+    """Whether entries stay as they are."""
 
     def __init__(self, matrix: Any, offset: Any = None) -> None:
         dtype = np.float32 if getattr(matrix, "dtype", None) == np.float32 else np.float64
@@ -204,16 +210,24 @@ class MemoryRows(HostRows):
         )
         padded = np.zeros((self.n_rows, width), vectors.dtype)
         padded[:, :n_live] = found[:, :n_live]
-        products = RowProducts(
-            padded,
-            found[:, n_live:].astype(vectors.dtype),
-            start.seeds,
-            self.dense_block(np.asarray(start.seeds)).astype(vectors.dtype),
-            self.row_energy().astype(vectors.dtype),
-        )
+        newborns = found[:, n_live:].astype(vectors.dtype)
+        products = RowProducts(self.arrays(), padded, newborns, start.seeds)
         start = start._replace(features=start.features._replace(assignments=assignments))
         moved, columns, n_moved = births(key, index, start, products, design)
         return _attached(moved, columns, features.room), n_moved
+
+    def arrays(self) -> Any:
+        """The rows for compiled programs."""
+        return self._arrays
+
+    @cached_property
+    def _arrays(self) -> Any:
+        if self.is_sparse:
+            return listed_rows(self._rows, self._offset, self.row_energy())
+        arrays = DenseRows(jnp.asarray(self._rows, jnp.result_type(float)))
+        if self._fixed and arrays.rows.dtype == self._rows.dtype:
+            self._rows = np.asarray(arrays.rows)  # one matrix, seen twice
+        return arrays
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
         """The old assignments of the features that stay."""

@@ -1,34 +1,52 @@
-r"""Births and deaths of features, so that their number keeps moving.
+r"""Births, deaths and cycles of small features, so that they keep coming and going.
 
-Two kinds, with the level s of the slice held. In both a weight :math:`\mu` comes from the rate of
-the process above s, and a birth with K' possible victims of the reverse death is accepted with
+A posterior holds features that explain little: a few rows whose noise happens to point the same
+way. They decide the log-likelihood and the number of features, and are slow where each of their
+parts waits for the others once a sweep. Here they move by themselves, with the level s of the slice
+held. A feature is *small* while its weight is below :math:`c` (:func:`small`); moves keep it so,
+which leaves the choice among small features the same before and after.
 
-.. math:: \log\int_s^1\!\rho + F + \Delta\log p_{\mathrm{chain}}
+In a birth a weight :math:`\mu` comes from the rate :math:`\rho` of the process above s (and below
+c), and with K' possible victims of the reverse death the log acceptance ratio is
+
+.. math:: \log\int\!\rho + F + \Delta\log p_{\mathrm{chain}}
           - \log K' + \log b_{\mathrm{old}} - \log b_{\mathrm{new}}
 
 with b the bound of the level (for a rate with a factor :math:`(1-u)^{c+d-1}`, its log at
-:math:`\mu` is added).
+:math:`\mu` is added). A death has the opposite ratio.
 
 *Null*: a vector from the prior (directions uniform), and the rows that use it from their
 conditional distribution: a feature that explains nothing. With
-:math:`l_n = (r_n\cdot w - |w|^2/2)/\sigma^2`, :math:`F = \sum_n\log(1-\mu+\mu e^{l_n})`; a birth
-that no row uses is rejected; any active feature may die.
+:math:`l_n = (e_n\cdot w - |w|^2/2)/\sigma^2` and residuals e,
+:math:`F = \sum_n\log(1-\mu+\mu e^{l_n})`; a birth that no row uses is rejected; any small feature
+that is used may die.
 
 *Single*: a random row n and a vector drawn from its distribution given that this row alone uses it.
-For polar features of length r, the direction from :math:`\mathrm{vMF}(r\,r_n/\sigma^2)`,
+For polar features of length r, the direction from :math:`\mathrm{vMF}(r\,e_n/\sigma^2)`,
 
-.. math:: F = \log N + \log\mu + (N-1)\log(1-\mu) + G_D(r|r_n|/\sigma^2) - r^2/2\sigma^2;
+.. math:: F = \log N + \log\mu + (N-1)\log(1-\mu) + G_D(r|e_n|/\sigma^2) - r^2/2\sigma^2;
 
 for Gaussian ones the last two terms are the ratio of the row's densities with and without a
 feature. Only features of one row may die.
 
-Births and deaths take turns many times in a sweep. Meanwhile the features are a pool of slots, in
-which newborns are put behind and the dead leave a gap, so that no large array is moved.
+*Cycle* of a small feature: weight and length with its column summed out, by random steps of
+:math:`(\log\mu, \log r)` on
+
+.. math:: \rho(\mu)\,p(r)\,\Bigl\{\prod_n\bigl[1-\mu+\mu e^{l_n(r)}\bigr] - (1-\mu)^N\Bigr\}
+          \,\frac{p_{\mathrm{chain}}}{b}, \qquad s < \mu < c;
+
+its column, given that it is not empty; its direction given the column, from
+:math:`\mathrm{vMF}(r\sum_n z_n e_n/\sigma^2)` and accepted on the chain of directions. With the
+column held, a weight follows the number of rows that use the feature and this number the weight, in
+small steps.
+
+Meanwhile the features are a pool of slots: newborns are put into empty ones, so that no large array
+is moved.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -52,49 +70,55 @@ from wideangle.sphere.vmf import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
 
 
+class RowAccess(Protocol):
+    """Rows that a compiled program can read (``rows/device.py``)."""
+
+    def products(self, vectors: Array) -> Array:
+        """Inner products of each row with each vector, (N, K)."""
+        ...
+
+    def cross(self, assignments: Array) -> Array:
+        """Sum of the rows that use each feature, (K, D)."""
+        ...
+
+    def take(self, numbers: Array) -> Array:
+        """Some rows."""
+        ...
+
+    def energy(self) -> Array:
+        """Squared lengths of the rows."""
+        ...
+
+
 class RowProducts(NamedTuple):
     """What the moves need of the rows."""
 
+    rows: Any
+    """As :class:`RowAccess`."""
     features: Array
     """(N, L) inner products with the first L features; there are none behind."""
     newborns: Array
     """(N, n) with the vectors of null births."""
     seeds: Array
     """(m,) numbers of the rows of single births."""
-    seed_rows: Array
-    """(m, D) these rows."""
-    energy: Array
-    """(N,) squared lengths of all rows."""
 
 
 class Pool(NamedTuple):
-    """Features while some of them come and go: newborns are put behind, the dead leave a gap.
+    """Features while some of them come and go, in slots; in order of weight again at the end.
 
-    In order of weight again only at the end. The columns of the features that were there before
-    stay outside (:class:`RowsBefore`), so that a move touches no large array; those of the dead
-    remain, and count for nothing because weight and length are zero.
+    An empty slot has no weight, length or count; what else is in it counts for nothing.
     """
 
     weights: Array
     components: Components
     cosines: Array
-    """(K, K) between directions; empty where they do not matter."""
+    """(K, K) between directions; empty where their order does not matter."""
     counts: Array
-    born_assignments: Array
-    """(N, n) of newborns, as floats."""
-    born_products: Array
-    n_slots: Array
+    columns: Array
+    """(K, N) rows that use each feature, as floats."""
+    products: Array
+    """(K, N) inner products of the features with the rows."""
     n_accepted: Array
-
-
-class RowsBefore(NamedTuple):
-    """What is known of the rows before the first move."""
-
-    assignments: Array
-    """(N, L) assignments of these features as floats."""
-    n_live: Array
-    """Number of features then: later slots are newborns'."""
-    products: RowProducts
 
 
 class Feature(NamedTuple):
@@ -104,12 +128,32 @@ class Feature(NamedTuple):
     weight: Scalar
     direction: Array
     length: Scalar
-    cosines: Array
-    """(K,) with the directions of the pool, its own slot 1."""
     column: Array
     """(N,) rows that use it."""
     product: Array
     """(N,)"""
+
+
+class Setting(NamedTuple):
+    """What all moves of a sweep share."""
+
+    level: Scalar
+    hyper: Hyper
+    newborns: Components
+    """Vectors from the prior, one for each birth."""
+    known: RowProducts
+    energy: Array
+    """(N,) squared lengths of the rows."""
+    highest: float
+    """Weights of small features are below."""
+
+
+SMALL = 0.1
+
+
+def small(n_rows: int) -> float:
+    """Weight below which a feature is small; always above the levels of the slice."""
+    return min(max(SMALL, 2.0 / n_rows), 1.0)
 
 
 def birth_moves(
@@ -120,129 +164,125 @@ def birth_moves(
     level: Scalar,
     design: Design,
 ) -> tuple[Features, Array, Array]:
-    """All births and deaths of a sweep.
+    """All births, deaths and cycles of a sweep.
 
     ``newborns`` are vectors from the prior, first those of the null births. Returns the features
     with their assignments set aside, the columns from which those are taken up again, and the
     number of moves accepted.
     """
-    hyper = features.hyper
-    pool, rows = gather(features, products, design)
-
-    def move(turn: Array, pool: Pool) -> Pool:
-        key_kind, key_move = jax.random.split(jax.random.fold_in(key, turn))
-        newborn = jax.tree.map(lambda leaf: leaf[turn], newborns)
-        null = turn < design.n_null_moves
-        birth = jax.random.bernoulli(key_kind)
-        # Null moves come first: they need the products of every feature with all rows, and those
-        # of a feature born of a single row are known for that row alone.
-        return lax.switch(
-            jnp.where(null, 0, 2) + jnp.where(birth, 0, 1),
-            [
-                lambda: _null_birth(key_move, pool, newborn, rows, turn, level, hyper, design),
-                lambda: _null_death(key_move, pool, rows, level, hyper, design),
-                lambda: _single_birth(key_move, pool, newborn, rows, turn, level, hyper, design),
-                lambda: _single_death(key_move, pool, rows, level, hyper, design),
-            ],
+    pool = gather(features, products, design)
+    energy = products.rows.energy()
+    setting = Setting(level, features.hyper, newborns, products, energy, small(len(energy)))
+    # Single births come last: the others need the products of every feature with all rows, and
+    # those of a feature born of a single row are known for that row alone.
+    for number, (n_moves, move) in enumerate(
+        (
+            (design.n_null_moves, _null_move),
+            (design.n_cycles, _cycle),
+            (design.n_single_moves, _single_move),
         )
+    ):
+        if n_moves:  # a loop over none would still be traced, over vectors that are not there
+            key_kind = jax.random.fold_in(key, number)
 
-    if design.n_births:  # a loop over none would still be traced, over vectors that are not there
-        pool = lax.fori_loop(0, design.n_births, move, pool)
-    features, columns = release(pool, rows, features)
+            def turn(i: Array, pool: Pool, key_kind: Key = key_kind, move=move) -> Pool:
+                return move(jax.random.fold_in(key_kind, i), i, pool, setting, design)
+
+            pool = lax.fori_loop(0, n_moves, turn, pool)
+    features, columns = release(pool, features)
     return features, columns, pool.n_accepted
 
 
-# ---------------------------------------------------------------- features that explain nothing
+# ---------------------------------------------------------------- births and deaths
 
 
-def _null_birth(
-    key: Key,
-    pool: Pool,
-    newborn: Components,
-    rows: RowsBefore,
-    turn: Array,
-    level: Scalar,
-    hyper: Hyper,
-    design: Design,
-) -> Pool:
-    key_weight, key_rows, key_accept = jax.random.split(key, 3)
-    weight = stick_breaking.inside(stick_breaking.draw_weight(key_weight, hyper.buffet, level))
-    product = rows.products.newborns[:, turn]
-    cosines = cosines_with(pool, newborn.directions, pool.n_slots)
-    gain = _gain(pool, rows, newborn.magnitudes, cosines, product, hyper)
-    logit = jnp.log(weight) - jnp.log1p(-weight) + gain
-    column = decide(logit, jax.random.uniform(key_rows, gain.shape, gain.dtype)).astype(gain.dtype)
-    new = Feature(pool.n_slots, weight, *newborn, cosines, column, product)
-    n_victims = jnp.sum(pool.counts > 0) + 1
-    log_ratio = _log_ratio(pool, new, _null_fit(weight, gain), n_victims, level, hyper, design)
-    log_ratio = jnp.where(jnp.any(column > 0), log_ratio, -jnp.inf)
-    return born(key_accept, pool, new, rows, log_ratio)
-
-
-def _null_death(
-    key: Key, pool: Pool, rows: RowsBefore, level: Scalar, hyper: Hyper, design: Design
-) -> Pool:
-    key_pick, key_accept = jax.random.split(key)
-    active = pool.counts > 0
-    old, without = take_out(key_pick, pool, rows, active)
-    gain = _gain(without, rows, old.length, old.cosines, old.product, hyper)
-    fit = _null_fit(old.weight, gain)
-    log_ratio = -_log_ratio(without, old, fit, jnp.sum(active), level, hyper, design)
-    return dies(key_accept, without, old, jnp.where(jnp.any(active), log_ratio, -jnp.inf))
-
-
-def _null_fit(weight: Scalar, gain: Array) -> Scalar:
-    return jnp.sum(jnp.logaddexp(jnp.log1p(-weight), jnp.log(weight) + gain))
-
-
-def _gain(
-    pool: Pool, rows: RowsBefore, length: Scalar, cosines: Array, product: Array, hyper: Hyper
-) -> Array:
-    """Log-likelihood that each row gains from a feature that is not in the pool."""
-    overlap = pool.components.magnitudes * cosines * length
-    of_newborns = lax.dynamic_slice_in_dim(overlap, rows.n_live, pool.born_assignments.shape[1])
-    explained = (
-        rows.assignments @ overlap[: rows.assignments.shape[1]]
-        + pool.born_assignments @ of_newborns
-    )
-    return (product - explained - 0.5 * length**2) / hyper.noise_variance
-
-
-# ---------------------------------------------------------------- features of a single row
-
-
-def _single_birth(
-    key: Key,
-    pool: Pool,
-    newborn: Components,
-    rows: RowsBefore,
-    turn: Array,
-    level: Scalar,
-    hyper: Hyper,
-    design: Design,
-) -> Pool:
-    key_weight, key_vector, key_accept = jax.random.split(key, 3)
-    weight = stick_breaking.inside(stick_breaking.draw_weight(key_weight, hyper.buffet, level))
-    products, place = rows.products, turn - design.n_null_moves
-    row, x = products.seeds[place], products.seed_rows[place]
-    assignments, _ = of_row(pool, rows, row)
-    rest = x - (assignments * pool.components.magnitudes) @ pool.components.directions
-    vector = _given_row(key_vector, rest, newborn, hyper, design)
-    here = jnp.arange(len(products.energy)) == row
+def _null_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+    """Birth or death of a feature that explains nothing."""
+    key_kind, key_pick, key_weight, key_rows, key_accept = jax.random.split(key, 5)
+    birth = jax.random.bernoulli(key_kind)
+    candidates = small_ones(pool, setting)
+    old = at_slot(pool, pick(key_pick, candidates))
+    newborn: Components = jax.tree.map(lambda leaf: leaf[turn], setting.newborns)
     new = Feature(
-        pool.n_slots,
-        weight,
-        *vector,
-        cosines_with(pool, vector.directions, pool.n_slots),
-        here.astype(x.dtype),
-        jnp.where(here, (x @ vector.directions) * vector.magnitudes, 0.0),
+        empty_slot(pool),
+        _draw_weight(key_weight, setting, setting.highest),
+        newborn.directions,
+        newborn.magnitudes,
+        jnp.zeros_like(old.column),
+        setting.known.newborns[:, turn],
     )
-    fit = _single_fit(
-        weight, vector.magnitudes, rest @ rest, len(products.energy), x.size, hyper, design
-    )
-    n_victims = jnp.sum(pool.counts == 1) + 1
-    log_ratio = _log_ratio(pool, new, fit, n_victims, level, hyper, design)
-    return born(key_accept, pool, new, rows, log_ratio)
+    one = _choose(birth, new, old)
+    without = take_out(pool, jnp.where(birth, len(candidates), one.slot))
+    gain = _gain(without, one, setting.hyper)
+    uniform = jax.random.uniform(key_rows, gain.shape, gain.dtype)
+    column = decide(_logit(one.weight) + gain, uniform).astype(gain.dtype)
+    one = one._replace(column=jnp.where(birth, column, one.column))
+    possible = jnp.where(birth, jnp.any(column > 0), jnp.any(candidates))
+    offer = Offer(birth, possible, jnp.sum(candidates) + birth, setting.highest)
+    fit = log_used(one.weight, gain)
+    return _settle(key_accept, without, one, offer, fit, setting, design)
+
+
+def _single_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+    """Birth or death of a feature of a single row."""
+    key_kind, key_pick, key_weight, key_vector, key_accept = jax.random.split(key, 5)
+    hyper, known, energy = setting.hyper, setting.known, setting.energy
+    birth = jax.random.bernoulli(key_kind)
+    single = pool.counts == 1
+    old = at_slot(pool, pick(key_pick, single))
+    row = jnp.where(birth, known.seeds[turn], jnp.argmax(old.column))
+    without = take_out(pool, jnp.where(birth, len(single), old.slot))
+    vectors = without.components.vectors[: len(pool.columns)]
+    present = without.weights[: len(vectors)] > 0
+    used, products = present * without.columns[:, row], without.products[:, row]
+    mean = used @ vectors
+    # |x - mean|^2 without x: the products with its own features are known of every row.
+    square = energy[row] - 2 * used @ products + mean @ mean
+    newborn = jax.tree.map(lambda leaf: leaf[design.n_null_moves + turn], setting.newborns)
+    x = known.rows.take(row[None])[0]
+    vector = _given_row(key_vector, x - mean, newborn, hyper, design)
+    here = (jnp.arange(len(energy)) == row).astype(mean.dtype)
+    product = here * (x @ vector.directions) * vector.magnitudes
+    weight = _draw_weight(key_weight, setting, 1.0)
+    new = Feature(empty_slot(pool), weight, *vector, here, product)
+    one = _choose(birth, new, old)
+    fit = _single_fit(one.weight, one.length, square, len(here), mean.size, hyper, design)
+    offer = Offer(birth, birth | jnp.any(single), jnp.sum(single) + birth, 1.0)
+    return _settle(key_accept, without, one, offer, fit, setting, design)
+
+
+class Offer(NamedTuple):
+    """A birth or a death."""
+
+    birth: Array
+    possible: Array
+    n_victims: Array
+    """Features of which the death chooses, with the one that is born."""
+    highest: float
+    """Weights are drawn below."""
+
+
+def _settle(
+    key: Key,
+    without: Pool,
+    one: Feature,
+    offer: Offer,
+    fit: Scalar,
+    setting: Setting,
+    design: Design,
+) -> Pool:
+    """The pool with or without ``one``, as the birth or death of it is accepted or not."""
+    birth = offer.birth
+    log_ratio = _log_ratio(without, one, fit, offer, setting, design)
+    log_ratio = jnp.where(birth, log_ratio, -log_ratio)
+    # That there is a slot was made sure of when the atoms were drawn.
+    n_features = jnp.sum(without.weights > 0)
+    fits = (one.slot < len(without.columns)) & (n_features < most_slots(without, design))
+    possible = offer.possible & (fits | ~birth)
+    accepted, _ = accept(key, jnp.where(possible, log_ratio, -jnp.inf))
+    present = accepted == birth
+    pool = put(without, one._replace(slot=jnp.where(present, one.slot, len(without.weights))))
+    return pool._replace(n_accepted=pool.n_accepted + accepted)
 
 
 def _given_row(
@@ -277,51 +317,29 @@ def _single_fit(
     return choice + pull - 0.5 * length**2 / hyper.noise_variance
 
 
-def _single_death(
-    key: Key, pool: Pool, rows: RowsBefore, level: Scalar, hyper: Hyper, design: Design
-) -> Pool:
-    key_pick, key_accept = jax.random.split(key)
-    single = pool.counts == 1
-    old, without = take_out(key_pick, pool, rows, single)
-    row, energy = jnp.argmax(old.column), rows.products.energy
-    assignments, products = of_row(without, rows, row)
-    mean = (assignments * without.components.magnitudes) @ without.components.directions
-    # |x - mean|^2 without x: the products with its own features are known of every row.
-    square = energy[row] - 2 * assignments @ products + mean @ mean
-    fit = _single_fit(old.weight, old.length, square, len(energy), mean.size, hyper, design)
-    log_ratio = -_log_ratio(without, old, fit, jnp.sum(single), level, hyper, design)
-    return dies(key_accept, without, old, jnp.where(jnp.any(single), log_ratio, -jnp.inf))
-
-
-# ---------------------------------------------------------------- shared
-
-
 def _log_ratio(
     without: Pool,
     new: Feature,
     fit: Scalar,
-    n_victims: Array,
-    level: Scalar,
-    hyper: Hyper,
+    offer: Offer,
+    setting: Setting,
     design: Design,
 ) -> Scalar:
     """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
-    rate = stick_breaking.log_total_rate(hyper.buffet, level) + stick_breaking.log_tilt(
-        hyper.buffet, new.weight
-    )
-    n_rows = without.born_assignments.shape[0]
+    buffet = setting.hyper.buffet
+    rate = stick_breaking.log_total_rate(buffet, setting.level, offer.highest)
+    rate += stick_breaking.log_tilt(buffet, new.weight)
+    n_rows = without.columns.shape[1]
     bound = level_bound(without.weights, without.counts > 0, n_rows)
     bounds = jnp.log(bound) - jnp.log(jnp.minimum(bound, new.weight))
-    chain = _change_of_chain(without, new, hyper) if design.ordered else 0.0
-    return rate + fit + chain - jnp.log(1.0 * n_victims) + bounds
+    chain = _change_of_chain(without, new, setting.hyper) if design.ordered else 0.0
+    return rate + fit + chain - jnp.log(1.0 * offer.n_victims) + bounds
 
 
 def _change_of_chain(without: Pool, new: Feature, hyper: Hyper) -> Scalar:
     """What one more direction adds to the log density of all, against uniform directions."""
-    slot = new.slot
-    cosines = without.cosines.at[slot].set(new.cosines, mode="drop")
-    cosines = cosines.at[:, slot].set(new.cosines, mode="drop")
-    more = without.weights.at[slot].set(new.weight, mode="drop")
+    cosines = with_cosines(without, new)
+    more = without.weights.at[new.slot].set(new.weight, mode="drop")
     change = pull_in_order(cosines, more) - pull_in_order(cosines, without.weights)
     # The first direction of all has no mean direction, and no normaliser.
     normaliser = log_mean_exp(hyper.concentration, new.direction.shape[0])
@@ -329,140 +347,269 @@ def _change_of_chain(without: Pool, new: Feature, hyper: Hyper) -> Scalar:
     return hyper.concentration * change - normaliser
 
 
+# ---------------------------------------------------------------- cycles of small features
+
+
+STRIDE = (1.5, 0.7)
+"""Standard deviations of the steps of log weight and log length."""
+OFFERS = 2
+"""Steps that a cycle tries."""
+
+
+def _cycle(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+    """Weight and length of a small feature with its column summed out, its column, its vector."""
+    key_pick, key = jax.random.split(key)
+    candidates = small_ones(pool, setting)
+
+    old = at_slot(pool, pick(key_pick, candidates))
+    # The large arrays stay outside of the branches, which would copy them.
+    moved = lax.cond(
+        jnp.any(candidates),
+        lambda: _moved(key, take_out(pool, old.slot), old, setting, design),
+        lambda: old._replace(slot=jnp.full_like(old.slot, len(candidates))),
+    )
+    return put(pool, moved)
+
+
+def _moved(key: Key, without: Pool, old: Feature, setting: Setting, design: Design) -> Feature:
+    key_numbers, key_column, key_vector = jax.random.split(key, 3)
+    along = _along(without, old)
+    new = _move_numbers(key_numbers, without, old, along, setting, design)
+    gain = new.length * (along - 0.5 * new.length) / setting.hyper.noise_variance
+    new = new._replace(column=_not_empty(key_column, _logit(new.weight) + gain))
+    return _move_vector(key_vector, without, new, setting, design)
+
+
+def _move_numbers(
+    key: Key, without: Pool, old: Feature, along: Array, setting: Setting, design: Design
+) -> Feature:
+    """New weight and length of a feature, its column summed out."""
+    hyper = setting.hyper
+    bound = level_bound(without.weights, without.counts > 0, len(along))
+    cosines = with_cosines(without, old) if design.ordered else without.cosines
+    dim = old.direction.shape[0]
+
+    def density(point: Array) -> Scalar:
+        weight, length = stick_breaking.inside(jnp.exp(point[0])), jnp.exp(point[1])
+        gain = length * (along - 0.5 * length) / hyper.noise_variance
+        total = _log_weight(point[0], hyper) + _log_length(point[1], hyper, design, dim)
+        total += log_any(weight, gain) - jnp.log(jnp.minimum(bound, weight))
+        if design.ordered:
+            weights = without.weights.at[old.slot].set(weight)
+            total += hyper.concentration * pull_in_order(cosines, weights)
+        allowed = (weight > setting.level) & (weight < setting.highest)
+        return jnp.where(allowed, total, -jnp.inf)
+
+    def offer(i: Array, now: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
+        key_step, key_accept = jax.random.split(jax.random.fold_in(key, i))
+        step = jnp.array(STRIDE, along.dtype) * jax.random.normal(key_step, (2,), along.dtype)
+        point = now[0] + step
+        reached = density(point)
+        accepted, _ = accept(key_accept, reached - now[1])
+        return jnp.where(accepted, point, now[0]), jnp.where(accepted, reached, now[1])
+
+    point = jnp.log(jnp.stack([old.weight, old.length]))
+    point, _ = lax.fori_loop(0, OFFERS, offer, (point, density(point)))
+    weight, length = jnp.exp(point)
+    product = old.product * length / old.length
+    return old._replace(weight=stick_breaking.inside(weight), length=length, product=product)
+
+
+def _move_vector(
+    key: Key, without: Pool, old: Feature, setting: Setting, design: Design
+) -> Feature:
+    """The direction (of Gaussian features the vector) given the column."""
+    key_draw, key_accept = jax.random.split(key)
+    hyper, rows = setting.hyper, setting.known.rows
+    n_slots = len(without.columns)
+    shared = without.columns @ old.column * without.components.magnitudes[:n_slots]
+    pull = rows.cross(old.column[:, None])[0] - shared @ without.components.directions[:n_slots]
+    accepted = jnp.array(True)
+    if design.features == "gaussian":
+        precision = jnp.sum(old.column) / hyper.noise_variance + hyper.rate
+        noise = jax.random.normal(key_draw, pull.shape, pull.dtype)
+        vector = pull / (hyper.noise_variance * precision) + noise / jnp.sqrt(precision)
+        new = Components.from_vectors(vector)
+    else:
+        drawn = vmf.sample(key_draw, old.length / hyper.noise_variance * pull)
+        new = Components(drawn.astype(pull.dtype), old.length)
+    one = old._replace(direction=new.directions, length=new.magnitudes)
+    if design.ordered:
+        change = _change_of_chain(without, one, hyper) - _change_of_chain(without, old, hyper)
+        accepted, _ = accept(key_accept, change)
+    along = rows.products(one.direction[None])[:, 0]
+    return _choose(accepted, one._replace(product=along * one.length), old)
+
+
+def _log_weight(log_weight: Scalar, hyper: Hyper) -> Scalar:
+    """Log density of the logarithm of a weight: the rate of the process."""
+    weight = stick_breaking.inside(jnp.exp(log_weight))
+    return stick_breaking.log_rate(hyper.buffet, weight) + log_weight
+
+
+def _log_length(log_length: Scalar, hyper: Hyper, design: Design, dim: int) -> Scalar:
+    """Log density of the logarithm of a length."""
+    if design.features == "gaussian":
+        return dim * log_length - 0.5 * hyper.rate * jnp.exp(2 * log_length)
+    return design.magnitude_shape * log_length - hyper.rate * jnp.exp(log_length)
+
+
+def log_used(weight: Scalar, gain: Array) -> Scalar:
+    """Log likelihood of the rows with a column summed out, against none."""
+    return jnp.sum(jnp.logaddexp(jnp.log1p(-weight), jnp.log(weight) + gain))
+
+
+def log_any(weight: Scalar, gain: Array) -> Scalar:
+    """The same for columns that are not empty."""
+    # Without the empty column: log(e^a - e^b) = a + log(1 - e^(b - a)).
+    logit = _logit(weight) + gain
+    excess = jnp.sum(jax.nn.softplus(logit))
+    return len(gain) * jnp.log1p(-weight) + excess + jnp.log(-jnp.expm1(-excess))
+
+
+def _not_empty(key: Key, logit: Array) -> Array:
+    """A column given that it is not empty: its first row, then the others."""
+    key_first, key_rows = jax.random.split(key)
+    used_by_now = -jnp.expm1(jnp.cumsum(-jax.nn.softplus(logit)))
+    target = jax.random.uniform(key_first, dtype=logit.dtype) * used_by_now[-1]
+    first = jnp.minimum(jnp.sum(used_by_now < target), len(logit) - 1)
+    free = decide(logit, jax.random.uniform(key_rows, logit.shape, logit.dtype))
+    index = jnp.arange(len(logit))
+    return ((index == first) | ((index > first) & free)).astype(logit.dtype)
+
+
 # ---------------------------------------------------------------- the pool
 
 
-def gather(features: Features, products: RowProducts, design: Design) -> tuple[Pool, RowsBefore]:
-    """A pool of these features, and what stays outside of it."""
+def gather(features: Features, products: RowProducts, design: Design) -> Pool:
+    """A pool of these features, with empty slots behind."""
     assert not isinstance(features.assignments, StoredAssignments)
     width = products.features.shape[1]
-    assignments = jnp.asarray(features.assignments[:, :width], products.features.dtype)
+    columns = jnp.asarray(features.assignments[:, :width], products.features.dtype).T
     directions = features.components.directions
-    nobody = jnp.zeros((len(assignments), design.n_births), assignments.dtype)
-    pool = Pool(
+    spare = ((0, min(design.n_spare, features.room - width)), (0, 0))
+    return Pool(
         features.weights,
         features.components,
         directions @ directions.T if design.ordered else jnp.zeros((0, 0), directions.dtype),
-        jnp.zeros_like(features.weights).at[:width].set(jnp.sum(assignments, axis=0)),
-        nobody,
-        nobody,
-        features.n_live,
+        jnp.zeros_like(features.weights).at[:width].set(jnp.sum(columns, axis=1)),
+        jnp.pad(columns, spare),
+        jnp.pad(products.features.T, spare),
         jnp.zeros((), jnp.int32),
     )
-    return pool, RowsBefore(assignments, features.n_live, products)
 
 
-def release(pool: Pool, before: RowsBefore, features: Features) -> tuple[Features, Array]:
+def release(pool: Pool, features: Features) -> tuple[Features, Array]:
     """The features of the pool in order of weight, assignments set aside, and their columns."""
-    assignments = features.assignments
-    assert not isinstance(assignments, StoredAssignments)
-    width = before.assignments.shape[1]
-    columns = jnp.concatenate(
-        [assignments[:, :width], pool.born_assignments.astype(assignments.dtype)], axis=1
-    )
+    n_rows = pool.columns.shape[1]
+    columns = pool.columns.T.astype(jnp.uint8)
     index = jnp.arange(features.room)
-    newborn = index - before.n_live
-    stored = jnp.where(newborn < 0, index, width + newborn)
+    stored = jnp.where(index < len(pool.columns), index, -1)
     features = features._replace(
         weights=pool.weights,
         components=pool.components,
-        assignments=StoredAssignments(pool.counts.astype(jnp.int32), stored, len(assignments)),
+        assignments=StoredAssignments(pool.counts.astype(jnp.int32), stored, n_rows),
     )
     order = jnp.argsort(-pool.weights, stable=True)
     return reorder(features, order, jnp.sum(pool.weights > 0)), columns
 
 
-def cosines_with(pool: Pool, direction: Array, slot: Array) -> Array:
-    """Cosines of a direction with those of the pool; 1 with its own slot."""
-    return (pool.components.directions @ direction).at[slot].set(1.0, mode="drop")
+def small_ones(pool: Pool, setting: Setting) -> Array:
+    """Which slots hold small features that are used."""
+    return (pool.counts > 0) & (pool.weights < setting.highest)
 
 
-def of_row(pool: Pool, rows: RowsBefore, row: Array) -> tuple[Array, Array]:
-    """Assignments of one row and its products with the features, (K,) each, the dead without."""
-
-    def joined(before: Array, born: Array) -> Array:
-        whole = jnp.zeros_like(pool.weights).at[: before.shape[1]].set(before[row])
-        whole = lax.dynamic_update_slice_in_dim(whole, born[row], rows.n_live, 0)
-        return jnp.where(pool.weights > 0, whole, 0.0)
-
-    return joined(rows.assignments, pool.born_assignments), joined(
-        rows.products.features, pool.born_products
-    )
+def pick(key: Key, candidates: Array) -> Array:
+    """One of the marked slots at random; the first slot where there is none."""
+    place = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(candidates), 1))
+    return jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == place))
 
 
-def take_out(key: Key, pool: Pool, rows: RowsBefore, candidates: Array) -> tuple[Feature, Pool]:
-    """A random candidate, and the pool without it."""
-    pick = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(candidates), 1))
-    k = jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == pick))
+def empty_slot(pool: Pool) -> Array:
+    """The first slot that is free, or one beyond the end."""
+    free = pool.weights[: len(pool.columns)] == 0
+    return jnp.where(jnp.any(free), jnp.argmax(free), len(pool.weights))
+
+
+def at_slot(pool: Pool, slot: Array) -> Feature:
+    """The feature of a slot."""
     directions, lengths = pool.components
-    newborn = jnp.maximum(k - rows.n_live, 0)
-
-    def column(before: Array, born: Array) -> Array:
-        # Where there is no candidate k may be one of the dead, whose column is still there.
-        found = jnp.where(k < rows.n_live, before[:, k], born[:, newborn])
-        return jnp.where(pool.weights[k] > 0, found, 0.0)
-
-    old = Feature(
-        k,
-        pool.weights[k],
-        directions[k],
-        lengths[k],
-        directions @ directions[k],
-        column(rows.assignments, pool.born_assignments),
-        column(rows.products.features, pool.born_products),
-    )
-    nothing = jax.tree.map(jnp.zeros_like, old)._replace(slot=k)
-    return old, _put(pool, nothing, jnp.zeros_like(pool.counts[0]))
+    parts = (pool.weights, directions, lengths, pool.columns, pool.products)
+    return Feature(slot, *(part[slot] for part in parts))
 
 
-def born(key: Key, pool: Pool, new: Feature, rows: RowsBefore, log_ratio: Scalar) -> Pool:
-    """The pool with ``new``, if that is accepted."""
-    # That there is a slot was made sure of when the atoms were drawn.
-    room = pool.weights.shape[0]
-    fits = (new.slot < room) & (jnp.sum(pool.weights > 0) < most_slots(pool))
-    accepted, _ = accept(key, jnp.where(fits, log_ratio, -jnp.inf))
-    slot = jnp.where(accepted, new.slot, room)  # beyond the end: not written
-    place = slot - rows.n_live
-    return _put(pool, new._replace(slot=slot), jnp.sum(new.column))._replace(
-        born_assignments=pool.born_assignments.at[:, place].set(new.column, mode="drop"),
-        born_products=pool.born_products.at[:, place].set(new.product, mode="drop"),
-        n_slots=pool.n_slots + accepted,
-        n_accepted=pool.n_accepted + accepted,
+def take_out(pool: Pool, slot: Array) -> Pool:
+    """The pool without the feature of a slot, whose column stays and counts for nothing."""
+    directions, lengths = pool.components
+    return pool._replace(
+        weights=pool.weights.at[slot].set(0.0, mode="drop"),
+        components=Components(directions, lengths.at[slot].set(0.0, mode="drop")),
+        counts=pool.counts.at[slot].set(0, mode="drop"),
     )
 
 
-def most_slots(pool: Pool) -> int:
-    """Features that a pool may have; in wide arrays, as many as a sweep may begin with.
-
-    A sweep that could not be undone, because the next one would begin with too many features to
-    change any assignment, would be wrong.
-    """
-    room, n_births = pool.weights.shape[0], pool.born_assignments.shape[1]
-    return room - n_births if room >= state.WIDE else room
-
-
-def dies(key: Key, without: Pool, old: Feature, log_ratio: Scalar) -> Pool:
-    """The pool ``without`` a feature, or with it again if its death is not accepted."""
-    accepted, _ = accept(key, log_ratio)
-    slot = jnp.where(accepted, without.weights.shape[0], old.slot)
-    back = _put(without, old._replace(slot=slot), jnp.sum(old.column))
-    return back._replace(n_accepted=without.n_accepted + accepted)
-
-
-def _put(pool: Pool, one: Feature, count: Array) -> Pool:
-    """Write a feature into its slot, but for its columns; a slot beyond the end is not written."""
+def put(pool: Pool, one: Feature) -> Pool:
+    """Write a feature into its slot; a slot beyond the end is not written."""
     directions, lengths = pool.components
     slot = one.slot
-    cosines = pool.cosines
-    if cosines.size:
-        cosines = cosines.at[slot].set(one.cosines, mode="drop")
-        cosines = cosines.at[:, slot].set(one.cosines, mode="drop")
     return pool._replace(
         weights=pool.weights.at[slot].set(one.weight, mode="drop"),
         components=Components(
             directions.at[slot].set(one.direction, mode="drop"),
             lengths.at[slot].set(one.length, mode="drop"),
         ),
-        cosines=cosines,
-        counts=pool.counts.at[slot].set(count, mode="drop"),
+        cosines=with_cosines(pool, one) if pool.cosines.size else pool.cosines,
+        counts=pool.counts.at[slot].set(
+            jnp.where(one.weight > 0, jnp.sum(one.column), 0), mode="drop"
+        ),
+        columns=pool.columns.at[slot].set(one.column, mode="drop"),
+        products=pool.products.at[slot].set(one.product, mode="drop"),
     )
+
+
+def with_cosines(pool: Pool, one: Feature) -> Array:
+    """Cosines of the pool with those of one feature in its slot."""
+    slot = one.slot
+    own = (
+        (pool.components.directions @ one.direction)
+        .at[slot]
+        .set(one.direction @ one.direction, mode="drop")
+    )
+    return pool.cosines.at[slot].set(own, mode="drop").at[:, slot].set(own, mode="drop")
+
+
+def most_slots(pool: Pool, design: Design) -> int:
+    """Features that a pool may have; in wide arrays, as many as a sweep may begin with.
+
+    A sweep that could not be undone, because the next one would begin with too many features to
+    change any assignment, would be wrong.
+    """
+    room = pool.weights.shape[0]
+    return room - design.n_spare if room >= state.WIDE else room
+
+
+def _along(without: Pool, one: Feature) -> Array:
+    """Products of the direction of a feature with what the others leave of the rows, (N,)."""
+    lengths = without.components.magnitudes[: len(without.columns)]
+    cosines = without.components.directions[: len(without.columns)] @ one.direction
+    product = one.product / jnp.where(one.length > 0, one.length, 1.0)
+    return product - (lengths * cosines) @ without.columns
+
+
+def _gain(without: Pool, one: Feature, hyper: Hyper) -> Array:
+    """Log-likelihood that each row gains from a feature that is not in the pool."""
+    along = _along(without, one)
+    return one.length * (along - 0.5 * one.length) / hyper.noise_variance
+
+
+def _draw_weight(key: Key, setting: Setting, highest: float) -> Scalar:
+    drawn = stick_breaking.draw_weight(key, setting.hyper.buffet, setting.level, highest)
+    return stick_breaking.inside(drawn)
+
+
+def _logit(weight: Scalar) -> Scalar:
+    return jnp.log(weight) - jnp.log1p(-weight)
+
+
+def _choose(condition: Array, new: Feature, old: Feature) -> Feature:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

@@ -249,7 +249,7 @@ def sweep_on_device(
         fixed_length=fixed_length,
     )
     start = start._replace(features=start.features._replace(assignments=assignments))
-    needed = RowProducts(products, of_newborns, start.seeds, rows.take(start.seeds), rows.energy())
+    needed = RowProducts(rows, products, of_newborns, start.seeds)
     moved, columns, n_moved = _births(keys, start, needed, design)
     moved = attached(moved, columns)
     stats = rows.stats(moved.assignments)

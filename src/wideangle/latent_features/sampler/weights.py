@@ -101,7 +101,7 @@ def _exchangeable(
         key_atoms, features.hyper.buffet, n_rows, level, top, _candidates(features)
     )
     n_active = features.n_live
-    features, fits = _append(features._replace(weights=weights), atoms, design.n_births)
+    features, fits = _append(features._replace(weights=weights), atoms, design.n_spare)
     new = features.live & (jnp.arange(features.room) >= n_active)
     drawn = make_components(key_vectors, features.hyper, features.room, lengths, features, design)
     features = features._replace(
@@ -246,7 +246,7 @@ def _renew(
     replaced = features.live & (counts == 0) & (features.weights > low) & (features.weights < high)
     staying = features.live & ~replaced
     remaining = reorder(features, jnp.argsort(~staying, stable=True), jnp.sum(staying))
-    proposal, fits = _append(remaining, atoms, design.n_births)
+    proposal, fits = _append(remaining, atoms, design.n_spare)
     order = jnp.argsort(-proposal.weights, stable=True)
     new = ((order >= remaining.n_live) & (order < proposal.n_live)) & proposal.live
     proposal = reorder(proposal, order, proposal.n_live)
