@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from wideangle.infer.kernel import Info, Kernel, LogDensity, accept, choose, make_info
 from wideangle.sphere.geometry import geodesic, tangent
@@ -36,10 +37,14 @@ DIVERGENCE = 1000.0
 
 
 class GeodesicState(NamedTuple):
-    """Where the chain is, with the log density and its gradient there."""
+    """Where the chain is, with the log density and its gradient there.
+
+    Without these (None) a step finds them in the loop of its trajectory, so that the gradient is
+    compiled once and not twice.
+    """
 
     position: Any
-    log_density: Scalar
+    log_density: Scalar | None
     gradient: Any
 
 
@@ -100,15 +105,17 @@ def geodesic_hmc(
         charts = make_charts(state.position, sphere, scale)
         size = step * jax.random.uniform(key_step, minval=1 - jitter, maxval=1 + jitter)
         velocity = draw_velocity(key_velocity, state.position, charts)
-        end, end_velocity = trajectory(state, velocity, size, n_steps, charts, logdensity)
-        log_ratio = end.log_density - state.log_density  # first, while both are of one size
+        end, end_velocity, began = trajectory(state, velocity, size, n_steps, charts, logdensity)
+        log_ratio = end.log_density - began  # first, while both are of one size
         log_ratio -= kinetic_energy(end_velocity) - kinetic_energy(velocity)
         divergent = ~(log_ratio > -DIVERGENCE)  # true for NaN as well
         accepted, probability = accept(key_accept, log_ratio)
         accepted &= ~divergent
+        if state.gradient is None:
+            end = end._replace(log_density=None, gradient=None)
         return choose(accepted, end, state), make_info(probability, divergent, n_steps)
 
-    return Kernel(init, take_step)
+    return Kernel(init, take_step, lambda position: GeodesicState(position, None, None))
 
 
 def make_charts(position: Any, sphere: Any, scale: Any) -> list[Chart]:
@@ -122,10 +129,13 @@ def make_charts(position: Any, sphere: Any, scale: Any) -> list[Chart]:
 def draw_velocity(key: Key, position: Any, charts: list[Chart]) -> Any:
     """Standard normal velocity in the tangent space of every leaf."""
     leaves, structure = jax.tree.flatten(position)
-    keys = jax.random.split(key, len(leaves))
+    sizes = np.cumsum([leaf.size for leaf in leaves])
+    # One draw for all leaves: each call of the generator is a large piece of code.
+    normal = jax.random.normal(key, (sizes[-1],), jnp.result_type(*leaves))
+    parts = jnp.split(normal, sizes[:-1])
     drawn = [
-        _project(chart, point, jax.random.normal(subkey, point.shape, point.dtype))
-        for subkey, point, chart in zip(keys, leaves, charts, strict=True)
+        _project(chart, point, part.reshape(point.shape).astype(point.dtype))
+        for part, point, chart in zip(parts, leaves, charts, strict=True)
     ]
     return jax.tree.unflatten(structure, drawn)
 
@@ -142,13 +152,26 @@ def trajectory(
     n_steps: int | Array,
     charts: list[Chart],
     logdensity: LogDensity,
-) -> tuple[GeodesicState, Any]:
-    """``n_steps`` leapfrog steps, one gradient each; the first one is cached in the state."""
+) -> tuple[GeodesicState, Any, Scalar]:
+    """``n_steps`` leapfrog steps, one gradient each; also the log density where they began.
 
-    def body(_: int, carry: tuple[GeodesicState, Any]) -> tuple[GeodesicState, Any]:
-        return leapfrog(*carry, size, charts, logdensity)
+    The first gradient is cached in the state, or found by a step of length 0.
+    """
+    known = state.gradient is not None
+    began = state.log_density
+    if not known:
+        nothing = jax.tree.map(jnp.zeros_like, state.position)
+        value = jax.eval_shape(logdensity, state.position)
+        began = jnp.zeros(value.shape, value.dtype)
+        state = GeodesicState(state.position, began, nothing)
 
-    return jax.lax.fori_loop(0, n_steps, body, (state, velocity))
+    def body(turn: Array, carry: Any) -> Any:
+        *where, first = carry
+        step = size if known else jnp.where(turn == 0, 0.0, size).astype(jnp.result_type(size))
+        moved, fast = leapfrog(*where, step, charts, logdensity)
+        return moved, fast, first if known else jnp.where(turn == 0, moved.log_density, first)
+
+    return jax.lax.fori_loop(0, n_steps + (not known), body, (state, velocity, began))
 
 
 def leapfrog(

@@ -53,6 +53,8 @@ class Kernel(NamedTuple):
     """``(position, logdensity) -> state``; every state has a field ``position``."""
     step: Callable[[Key, Any, LogDensity], tuple[Any, Info]]
     """``(key, state, logdensity) -> (state, info)``."""
+    begin: Callable[[Any], Any] | None = None
+    """``position -> state`` whose density the first step finds by itself, where a kernel can."""
 
 
 Update: TypeAlias = Callable[[Key, Latents], tuple[Latents, Any]]
@@ -107,7 +109,8 @@ def within(kernel: Kernel, block: str | tuple[str, ...], log_joint: LogDensity) 
         def conditional(value: Any) -> Scalar:
             return log_joint(_put(latents, block, value))
 
-        state = kernel.init(_get(latents, block), conditional)
+        position = _get(latents, block)
+        state = kernel.begin(position) if kernel.begin else kernel.init(position, conditional)
         state, info = kernel.step(key, state, conditional)
         info = info._replace(evaluations=info.evaluations + 1)
         return _put(latents, block, state.position), info

@@ -275,12 +275,13 @@ def scattered(
 ) -> Pair[Array]:
     """First vectors of several starts: experts around one logistic regression, gates around 0."""
     length = _rms_length(data.rows)
-    centre = jnp.asarray(ridge(data, expert.n_outputs).ravel(), dtype)
-    keys = random.split(key)
+    centre = ridge(data, expert.n_outputs).ravel()
+    # NumPy's generator: a program for so few numbers takes longer to compile than the rest.
+    generator = np.random.default_rng(np.asarray(random.key_data(key)).tolist())
     shape = n_starts, n_components
-    gate = random.normal(keys[0], (*shape, data.rows.shape[1]), dtype) * (GATE_SCATTER / length)
-    scatter = random.normal(keys[1], (*shape, centre.size), dtype) * (EXPERT_SCATTER / length)
-    return Pair(gate, centre + scatter)
+    gate = generator.normal(size=(*shape, data.rows.shape[1])) * (GATE_SCATTER / length)
+    scatter = generator.normal(size=(*shape, centre.size)) * (EXPERT_SCATTER / length)
+    return Pair(jnp.asarray(gate, dtype), jnp.asarray(centre + scatter, dtype))
 
 
 def _guide(name: str, prior: Any, centres: Array, width: float) -> Any:

@@ -320,7 +320,9 @@ def _points_of(priors: Priors, weights: Weights) -> Point:
 
 @partial(jax.jit, static_argnums=2)
 def _typical_of(priors: Priors, points: Point, expert: ExpertLikelihood) -> Typical:
-    return jax.vmap(lambda x: Typical(weights_of(priors, x, expert), scales_of(priors, x)))(points)
+    """The starts as typical points; as many as there will be, for one program."""
+    found = jax.vmap(lambda x: Typical(weights_of(priors, x, expert), scales_of(priors, x)))(points)
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf, N_TYPICAL, axis=0), found)
 
 
 def _thinned(draws: Draws) -> Typical:
