@@ -429,6 +429,30 @@ def test_ctrl_c_keeps_the_draws_there_are_and_is_passed_on_when_there_are_none(m
         make(**MCMC).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
+def test_a_warm_start_goes_on_with_the_same_chains():
+    X, y = data()
+    model = make(inference=Sampling(n_warmup=8, n_draws=6, n_chains=2), warm_start=True)
+    first = model.fit(X, y).posterior_.values["weights"].gate
+    model.set_params(inference__n_draws=10).fit(X, y)
+    more = model.posterior_.values["weights"].gate
+    assert more.shape[1] == 10
+    np.testing.assert_array_equal(more[:, :6], first)
+    whole = make(inference=Sampling(n_warmup=8, n_draws=10, n_chains=2)).fit(X, y)
+    np.testing.assert_array_equal(more, whole.posterior_.values["weights"].gate)
+    model.fit(X[1:], y[1:])  # other data: from the beginning
+    assert not np.array_equal(model.posterior_.values["weights"].gate[:, :6], first)
+
+
+@pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
+def test_chains_stop_by_themselves_or_when_the_time_is_over():
+    X, y = data()
+    model = make(inference=Sampling(n_warmup=20, n_chains=2, max_time=1e-3)).fit(X, y)
+    ending = model.notes_["ending"]
+    assert ending["reason"] in {"time", "converged"}
+    assert model.posterior_.n_draws == ending["n_draws"] >= 200
+
+
 KILLED = """
 import os, sys, signal, warnings
 import numpy as np
@@ -437,8 +461,8 @@ from wideangle import MixtureOfExpertsClassifier, Sampling
 from wideangle.storage import Checkpoint
 saves = []
 original = Checkpoint._write
-def write(self):
-    original(self)
+def write(self, *given):
+    original(self, *given)
     saves.append(0)
     if len(saves) == 2 and sys.argv[2] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -498,7 +522,7 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
     y = (X[:, 0] + X[:, 1] > 0).astype(int)
     weights = generator.uniform(0.5, 2.0, 300)
     short = {
-        "inference": Sampling(n_warmup=2, n_draws=2, n_chains=2),
+        "inference": Sampling(n_warmup=0, n_draws=1, n_chains=2),
         "prior": MutualAngularPrior(scale=1.0),
     }
     dense = make(**short).fit(X, y, sample_weight=weights)

@@ -174,7 +174,6 @@ OF_THE_HIERARCHY = {
 BROKEN = {
     "no free length": ("hmc", coordinates, LENGTHS + " + square", LENGTHS),
     "no log-length Jacobian": ("hmc", coordinates, LENGTHS, "0.0"),
-    "volume in the density": ("hmc", coordinates, LENGTHS, LENGTHS + " + log_volume(prior, x)"),
     "no Jacobian of the stretch": ("hmc", coordinates, "volume = -away", "volume = 0.0 * away"),
     "no common vector in the prior": (
         "hmc",

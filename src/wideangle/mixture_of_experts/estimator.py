@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from numbers import Integral
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state, column_or_1d, compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,7 +23,7 @@ from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_cou
 from wideangle.mixture_of_experts.likelihood import experts_for
 from wideangle.mixture_of_experts.paper_vi import ascent as paper_vi
 from wideangle.mixture_of_experts.presentation import ExpertPresentation
-from wideangle.mixture_of_experts.task import Fitted, Task, check_choices, plan
+from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
 from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
     INFERENCES,
@@ -77,6 +78,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         settings takes up where it stopped, to the same bits.
     progress : bool, optional
         Show a bar; by default on a terminal.
+    warm_start : bool
+        MCMC: fit again to the same data to go on with the same chains, up to a larger ``n_draws``,
+        or with ``n_draws="auto"`` for another ``max_time``.
     random_state : int, RandomState or None
         Seed.
 
@@ -126,6 +130,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "checkpoint": "no_validation",
         "progress": ["boolean", None],
+        "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
 
@@ -140,6 +145,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         class_weight: Any = None,
         checkpoint: Any = None,
         progress: bool | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_experts = n_experts
@@ -150,6 +156,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.class_weight = class_weight
         self.checkpoint = checkpoint
         self.progress = progress
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
@@ -171,12 +178,28 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._expert = experts_for(len(self.classes_))
         task = self._task(data.rows.shape[1])
-        self._keep(_fit(jax.random.key(seed), task, data), data.rows)
+        self._keep(self._fit_or_go_on(jax.random.key(seed), task, data), data.rows)
         if isinstance(task.inference, Sampling) and task.inference.combine == "stacking":
             found = pointwise.stacked(self.posterior_, data)
             self.chain_weights_ = found.weights
             self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}
         return self
+
+    def _fit_or_go_on(self, key: Key, task: Task, data: Data) -> Fitted:
+        """A new fit, or more draws of the chains of the last one."""
+        if not self.warm_start or not isinstance(task.inference, Sampling):
+            self._begun = None
+            return _fit(key, task, data)
+        lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
+        same = task._replace(inference=clone(task.inference).set_params(**lengths))
+        mark = mark_of(same, arrays_of(data))
+        known, chains = getattr(self, "_begun", None) or (None, None)
+        if known == mark:
+            fitted = sampling.draw(chains, task, began=time.monotonic())
+        else:
+            fitted = _fit(key, task, data)
+        self._begun = mark, fitted.chains
+        return fitted
 
     def _task(self, n_columns: int) -> Task:
         """What is to be fitted, for rows of so many prepared columns."""

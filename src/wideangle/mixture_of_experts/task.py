@@ -270,29 +270,41 @@ def _diversity(inference: Any) -> Pair[float]:
 
 def checkpoint_of(key: Key, task: Task, data: Data) -> Checkpoint | None:
     """The checkpoint of a fit to rows in memory."""
-    rows = data.rows
-    parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
-    arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
-    return checkpoint_for(key, task, arrays | {"targets": data.targets, "weights": data.weights})
+    if task.checkpoint is None:
+        return None
+    return checkpoint_for(key, task, arrays_of(data))
 
 
 def checkpoint_for(key: Key, task: Task, arrays: dict[str, Any]) -> Checkpoint | None:
     """The checkpoint that was asked for, of these data and settings and no others."""
     if task.checkpoint is None:
         return None
+    mark = mark_of(task, arrays | {"key": jax.random.key_data(key)})
+    # Of several processes one writes, and all read.
+    kind = Checkpoint if writes() else _ReadOnlyCheckpoint
+    return kind(task.checkpoint, fingerprint=mark)
+
+
+def mark_of(task: Task, arrays: dict[str, Any]) -> str:
+    """A fingerprint of data and of all settings that a fit depends on."""
     # Priors count by what is in them, not by a repr that holds an address.
     meta = {
         "inference": repr(as_plain(task.inference)),
         "learn": repr(task.learn),
         "expert": repr(task.expert),
         "prior": [type(prior).__name__ for prior in task.priors],
+        "common": [getattr(prior, "common", None) for prior in task.priors],
     }
-    arrays = arrays | {"key": jax.random.key_data(key)}
-    arrays |= {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(task.priors))}
-    mark = fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
-    # Of several processes one writes, and all read.
-    kind = Checkpoint if writes() else _ReadOnlyCheckpoint
-    return kind(task.checkpoint, fingerprint=mark)
+    arrays = arrays | {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(task.priors))}
+    return fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)
+
+
+def arrays_of(data: Data) -> dict[str, Any]:
+    """All that data in memory consist of, by name."""
+    rows = data.rows
+    parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
+    arrays = {f"rows_{i}": part for i, part in enumerate(parts)}
+    return arrays | {"targets": data.targets, "weights": data.weights}
 
 
 class _ReadOnlyCheckpoint(Checkpoint):
