@@ -82,8 +82,8 @@ def test_confidence_counts_right_and_wrong_answers(wine_run):
     assert sum(right["y"]) == truth.sum()
     assert sum(wrong["y"]) == (~truth).sum()
     sure = wine_run.sample.values["proba"].max(axis=1)
-    top = right["x"][-1] - 0.5 * right["width"]
-    assert right["y"][-1] == np.sum(truth & (sure >= top - 1e-3))
+    top = np.linspace(1 / 3, 1.0, 11)[-2]
+    assert right["y"][-1] == np.sum(truth & (sure >= top))
 
 
 def test_activations_keep_the_numbers_of_their_rows(feature_run):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,18 +177,18 @@ def _learn_column(table: Table, name: str, plan: Plan, facts: _Facts) -> Number 
     if name in plan.categories or content == "word":
         return _learn_words(table, name, plan, facts)
     values = as_numbers(column)
-    seen = values[~np.isnan(values)]
-    if seen.size and seen.min() == seen.max() and not missing.any() and not table.uniform:
+    known = values[~np.isnan(values)]
+    if known.size and known.min() == known.max() and not missing.any() and not table.uniform:
         facts.ignored[name] = "the same value in every row"
         return None
     if missing.any():
         facts.missing.append((name, int(missing.sum())))
-    if content != "date" and _numbers_rows(seen, len(values)) and not table.uniform:
+    if content != "date" and _numbers_rows(known, len(values)) and not table.uniform:
         facts.numbered.append(name)
     if content == "date":
         facts.dates.append(name)
-    fill = (float(np.median(seen)) if seen.size else 0.0) if plan.fill else None
-    deviation = float(np.std(seen)) if plan.scale and seen.size else 1.0
+    fill = (float(np.median(known)) if known.size else 0.0) if plan.fill else None
+    deviation = float(np.std(known)) if plan.scale and known.size else 1.0
     return Number(
         name,
         fill,
@@ -198,12 +198,12 @@ def _learn_column(table: Table, name: str, plan: Plan, facts: _Facts) -> Number 
     )
 
 
-def _numbers_rows(seen: np.ndarray, n_rows: int) -> bool:
+def _numbers_rows(known: np.ndarray, n_rows: int) -> bool:
     """Whether a column may be an identifier: whole numbers, all different."""
     whole = (
-        n_rows >= _FEWEST_NUMBERED and len(seen) == n_rows and bool(np.all(seen == seen.round()))
+        n_rows >= _FEWEST_NUMBERED and len(known) == n_rows and bool(np.all(known == known.round()))
     )
-    return whole and len(np.unique(seen)) == n_rows
+    return whole and len(np.unique(known)) == n_rows
 
 
 def _learn_words(table: Table, name: str, plan: Plan, facts: _Facts) -> Category | None:
@@ -250,10 +250,9 @@ def _refuse_mistakes(table: Table, name: str, words: np.ndarray) -> None:
 
 
 def _refuse_duplicates(encoding: Encoding, table: Table) -> None:
-    names: Collection[str] = encoding.columns
+    names = encoding.columns
     if len(set(names)) < len(names):
-        seen: set[str] = set()
-        duplicate = next(name for name in names if name in seen or seen.add(name))
+        duplicate = next(name for i, name in enumerate(names) if name in names[:i])
         raise TableError(
             f"{table.source}: two columns would both be called {duplicate!r}; rename one of them."
         )

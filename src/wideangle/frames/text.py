@@ -143,14 +143,14 @@ def _names(
             f"{path}: its first line holds numbers and not names of columns; add a line of names, "
             "or say --no-header."
         )
-    seen: dict[str, int] = {}
+    places: dict[str, int] = {}
     for place, name in enumerate(first, 1):
-        if name in seen:
+        if name in places:
             raise TableError(
-                f"{path}: the name {name!r} is that of columns {seen[name]} and {place}; rename "
+                f"{path}: the name {name!r} is that of columns {places[name]} and {place}; rename "
                 "one of them."
             )
-        seen[name] = place
+        places[name] = place
         if not name and place > 1:
             raise TableError(f"{path}: column {place} has no name.")
     notes = ("the first column has no name and is left out",) if first[0] == "" else ()

@@ -98,8 +98,8 @@ def component_count(model: Any, *, ax: Any = None) -> Figure:
     ax.set_ylim(bottom=0)
     ax.yaxis.get_major_locator().set_params(integer=True)
     if side is not None:
-        numbers_seen, times = np.unique(values.round().astype(int), return_counts=True)
-        side.barh(numbers_seen, times / times.sum(), color=style.FAINT, height=0.8)
+        counts, times = np.unique(values.round().astype(int), return_counts=True)
+        side.barh(counts, times / times.sum(), color=style.FAINT, height=0.8)
         side.axhline(n_shown, color=style.INK, lw=1, ls="--")
         style.tidy(side, "", "share of draws")
         side.spines["left"].set_visible(False)

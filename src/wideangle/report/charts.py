@@ -105,12 +105,13 @@ def angle_distribution(run: Run) -> Figure | None:
         return None
     edges = np.arange(0.0, 180.0 + BIN, BIN)
     middle = (0.5 * (edges[1:] + edges[:-1])).tolist()
-    seen, expected = (
+    found, expected = (
         np.histogram(angles, edges)[0] / max(len(angles), 1)
         for angles in (numbers.posterior_angles(run.model), numbers.prior_angles(run.model, 2000))
     )
     hover = "%{x:.0f}° ± 2.5°: %{y:.1%} of pairs<extra>%{fullData.name}</extra>"
-    bars = {"type": "bar", "name": "posterior", "x": middle, "y": rounded(seen), "width": BIN * 0.9,
+    bars = {"type": "bar", "name": "posterior", "x": middle, "y": rounded(found),
+            "width": BIN * 0.9,
             "marker": {"color": PALETTE[0]}, "hovertemplate": hover}  # fmt: skip
     line = {"type": "scatter", "mode": "lines", "name": "prior", "x": middle,
             "y": rounded(expected), "line": {"color": PALETTE[1], "width": 3, "shape": "spline"},
@@ -318,9 +319,9 @@ def components_per_row(run: Run) -> Figure | None:
     used, noun = run.sample.values["activations"], run.presentation.noun
     if used.shape[1] == 0:
         return None
-    seen = np.bincount(np.round(used.sum(axis=1)).astype(int))
+    counts = np.bincount(np.round(used.sum(axis=1)).astype(int))
     trace = {
-        "type": "bar", "x": list(range(len(seen))), "y": rounded(seen / max(seen.sum(), 1)),
+        "type": "bar", "x": list(range(len(counts))), "y": rounded(counts / max(counts.sum(), 1)),
         "marker": {"color": PALETTE[2]},
         "hovertemplate": f"%{{x}} {noun}s: %{{y:.1%}} of rows<extra></extra>",
     }  # fmt: skip

@@ -258,8 +258,8 @@ def mean_row(X: Any) -> np.ndarray:
     """Mean of each column over the values there are."""
     if sp.issparse(X):
         return np.asarray(X.mean(axis=0)).ravel()
-    seen = ~np.isnan(X)
-    return np.where(seen, X, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    observed = ~np.isnan(X)
+    return np.where(observed, X, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
 
 
 def _diagnostics(model: Any) -> dict[str, Any]:
