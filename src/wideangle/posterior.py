@@ -88,8 +88,7 @@ class Draws:
 
     def since(self, n_draws: int) -> Draws:
         """The draws after the first ``n_draws`` of each chain."""
-        later = jax.tree.map(lambda leaf: leaf[:, n_draws:], (self.values, self.stats))
-        return Draws(*later, self.needed)
+        return jax.tree.map(lambda leaf: leaf[:, n_draws:], self)
 
     def to_arviz(
         self,
