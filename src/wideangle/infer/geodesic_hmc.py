@@ -44,7 +44,7 @@ class GeodesicState(NamedTuple):
     """
 
     position: Any
-    log_density: Scalar | None
+    log_density: Any
     gradient: Any
 
 
@@ -166,9 +166,9 @@ def trajectory(
         state = GeodesicState(state.position, began, nothing)
 
     def body(turn: Array, carry: Any) -> Any:
-        *where, first = carry
+        state, velocity, first = carry
         step = size if known else jnp.where(turn == 0, 0.0, size).astype(jnp.result_type(size))
-        moved, fast = leapfrog(*where, step, charts, logdensity)
+        moved, fast = leapfrog(state, velocity, step, charts, logdensity)
         return moved, fast, first if known else jnp.where(turn == 0, moved.log_density, first)
 
     return jax.lax.fori_loop(0, n_steps + (not known), body, (state, velocity, began))

@@ -51,12 +51,12 @@ class Coordinates(NamedTuple):
 
     vectors: Array
     """(K, p): deviations, or directions times a length that means nothing."""
-    lengths: Array | None = None
-    """(K,): standardised log-lengths of a polar prior."""
-    common: Array | None = None
-    """(p,): the common vector of a hierarchical prior."""
-    log_scales: Array | None = None
-    """Logarithms of its scales."""
+    lengths: Any = None
+    """(K,): standardised log-lengths of a polar prior, else None."""
+    common: Any = None
+    """(p,): the common vector of a hierarchical prior, else None."""
+    log_scales: Any = None
+    """Logarithms of its scales, None where it has none."""
 
 
 Prior: TypeAlias = ComponentPrior | HierarchicalComponents
@@ -231,12 +231,12 @@ class Metric(NamedTuple):
     """Change of variable of the coordinates of gates or experts."""
 
     vectors: Root
-    common: Root | None
-    lengths: Array | None
+    common: Root | None = None
+    lengths: Any = None
     """Standard deviation."""
-    log_scales: Array | None
+    log_scales: Any = None
     """Standard deviations."""
-    centre: Array | None
+    centre: Any = None
     """Means of the log scales."""
 
 
@@ -344,7 +344,8 @@ def fisher_whitening(
 
     def grams(block: Data) -> Array:
         def add(total: Array, point: Any) -> tuple[Array, None]:
-            return total + _row_information(expert, *point, block), None
+            weights, by_part = point
+            return total + _row_information(expert, weights, by_part, block), None
 
         zeros = jnp.zeros((3, block.rows.shape[0]), block.rows.dtype)
         total, _ = lax.scan(add, zeros, (typical.weights, slopes))

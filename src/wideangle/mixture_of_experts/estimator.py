@@ -191,7 +191,8 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
             self._begun = None
             return _fit(key, task, data)
         lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
-        same = task._replace(inference=clone(task.inference).set_params(**lengths))
+        usual: Any = clone(task.inference)
+        same = task._replace(inference=usual.set_params(**lengths))
         mark = mark_of(same, arrays_of(data))
         known, chains = getattr(self, "_begun", None) or (None, None)
         if known == mark:

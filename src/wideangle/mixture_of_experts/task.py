@@ -145,7 +145,7 @@ def _pair_of(prior: Any) -> Pair[Any]:
 
 def _has_hierarchy(prior: Any, inference: Settings) -> bool:
     """Whether scales are part of the posterior, around a common expert or around 0."""
-    if isinstance(prior, DeterminantalPrior) or not isinstance(prior, Settings):
+    if not isinstance(prior, GaussianPrior | VonMisesFisherPrior | MutualAngularPrior):
         return False
     if prior.common is None and prior.scale != LEARN:
         return prior.scale != AUTO and _reason_against(prior, inference) is None
