@@ -19,7 +19,7 @@ FOLDERS = {"features": "latent_features/", "experts": "mixture_of_experts/"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", LIMITS)
-def test_one_fit_is_a_short_walk(family):
+def test_one_fit_is_a_short_walk(family, compile_quickly):
     script = Path(__file__).with_name("walk.py")
     run = subprocess.run(
         [sys.executable, script, family], capture_output=True, text=True, check=False
