@@ -9,7 +9,6 @@
 
 # %%
 import argparse
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +43,12 @@ def fit(options):
         options.rows, 10, n_informative=6, n_clusters_per_class=3, random_state=options.seed
     )
     images = block_images(options.seed, options.rows).X
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains warn, and the pictures show it
-        gate, experts = (
-            MixtureOfExpertsClassifier(n, inference=inference, **common).fit(*rows)
-            for n, rows in ((3, plane), (5, wide))
-        )
-        sweeps = clone(chains).set_params(n_draws=-(-options.sweeps // 8), thin=8)
-        features = LatentFeatureModel(inference=sweeps, **common).fit(images)
+    gate, experts = (
+        MixtureOfExpertsClassifier(n, inference=inference, **common).fit(*rows)
+        for n, rows in ((3, plane), (5, wide))
+    )
+    sweeps = clone(chains).set_params(n_draws=-(-options.sweeps // 8), thin=8)
+    features = LatentFeatureModel(inference=sweeps, **common).fit(images)
     return gate, experts, features
 
 
