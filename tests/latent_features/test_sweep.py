@@ -265,11 +265,6 @@ FAULTS = [
     _victims_forgotten,
     _bound_forgotten_in_births,
     _single_row_counted_once,
-    _weights_drawn_from_all_counted,
-    _empty_column_in_cycles,
-    _no_jacobian_of_weights_in_cycles,
-    _no_jacobian_of_lengths_in_cycles,
-    _others_forgotten_in_cycles,
     _order_ignored,
     _no_thinning,
 ]
