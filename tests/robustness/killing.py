@@ -21,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,15 @@ def _began(place: Path, child: int, phase: str) -> float:
     return time.monotonic()
 
 
-def run(times: int, jobs: int, seed: int, seconds: float, home: Path, out: Path) -> dict[str, Any]:
+def run(
+    times: int,
+    jobs: int,
+    seed: int,
+    seconds: float,
+    home: Path,
+    out: Path,
+    phases: Sequence[str] = PHASES,
+) -> dict[str, Any]:
     """All trials; estimators and phases in turn, moments evenly at random over a lifetime.
 
     The record is written as they come: killing may be killed too.
@@ -201,10 +210,10 @@ def run(times: int, jobs: int, seed: int, seconds: float, home: Path, out: Path)
     span: dict[tuple[str, str], float] = {}
     for name in ESTIMATORS:
         assert os.waitpid(spawn(prepare, name, home), 0)[1] == 0
-        for phase in PHASES:
+        for phase in phases:
             span[name, phase] = lifetime(name, home, phase)
         print({k: round(v, 2) for k, v in span.items()}, flush=True)
-    plan = [(ESTIMATORS[i % 2], PHASES[i // 2 % 3]) for i in range(times)]
+    plan = [(ESTIMATORS[i % 2], phases[i // 2 % len(phases)]) for i in range(times)]
     moments = [chance.uniform(0.0, 0.95 * span[one]) for one in plan]
     with ThreadPoolExecutor(jobs) as pool:
         work = [
@@ -254,6 +263,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/faults/kill.json"))
+    parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES)
     parser.add_argument("--careless", action="store_true", help="write files in place: must fail")
     options = parser.parse_args()
     if options.careless:
@@ -264,7 +274,7 @@ def main() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         plan = options.times, options.jobs, options.seed, options.seconds
-        record = run(*plan, Path(folder), options.out)
+        record = run(*plan, Path(folder), options.out, options.phases)
     wrong = [t for t in record["trials"] if t["wrong"]]
     print(json.dumps(record["summary"], indent=1), *wrong, sep="\n")
     sys.exit(bool(wrong))
