@@ -21,6 +21,8 @@ from wideangle.storage.models import check_numbers, plain, read_model, restore_n
 LONGEST_CLASS = 2**16
 """Most bytes of the name of a class."""
 KIND = "mixture-of-experts-classifier"
+BESIDE_WEIGHTS = ("log_lik", "common")
+"""What the draws of some samplers have besides weights and scales."""
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -33,7 +35,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "prior: a model with a distribution of your own as prior cannot be saved, since the "
             "file holds no code; use a name or a settings object such as MutualAngularPrior()."
         )
-    weights = model.posterior_.values["weights"]
+    draws = model.posterior_.values
+    weights = draws["weights"]
     arrays = {
         "gate": weights.gate,
         "experts": weights.experts,
@@ -45,8 +48,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         **{f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(model.priors_))},
     }
     arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
-    if "log_lik" in model.posterior_.values:
-        arrays["log_lik"] = model.posterior_.values["log_lik"]
+    arrays |= {name: draws[name] for name in BESIDE_WEIGHTS if name in draws}
+    arrays |= {f"scales_{name}": values for name, values in draws.get("scales", {}).items()}
     names = getattr(model, "feature_names_in_", None)
     settings = model.get_params(deep=False)
     if isinstance(model.class_weight, dict):
@@ -82,13 +85,12 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
     model._expert = experts_for(len(model.classes_))
     values: dict[str, Any] = {"weights": Pair(arrays["gate"], arrays["experts"])}
-    if "log_lik" in arrays:
-        values["log_lik"] = arrays["log_lik"]
+    values |= {name: arrays[name] for name in BESIDE_WEIGHTS if name in arrays}
+    if scales := _named(arrays, "scales_"):
+        values["scales"] = scales
     model.posterior_ = Draws(values)
     model._representative = Pair(arrays["best_gate"], arrays["best_experts"])
-    prefix = "trace_"
-    trace = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    model.trace_ = Draws(trace, needed=NEEDED)
+    model.trace_ = Draws(_named(arrays, "trace_"), needed=NEEDED)
     check_numbers(arrays)
     _check_sizes(model, arrays)
     task = model._task(arrays["gate"].shape[-1])
@@ -106,6 +108,10 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     sampled = isinstance(task.inference, Sampling)
     model.diagnostics_ = model.trace_.summary() if sampled else None
     return model
+
+
+def _named(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _classes(stored: dict[str, Any]) -> np.ndarray:
@@ -127,6 +133,8 @@ def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     wanted = {
         "gate": draws + gate, "experts": draws + experts, "best_gate": gate, "log_lik": draws,
         "best_experts": experts, "shift": columns, "scale": columns, "chain_weights": draws[:1],
+        "common": (*draws, n_outputs * p),
+        **{name: draws for name in arrays if name.startswith("scales_")},
     }  # fmt: skip
     for name, shape in wanted.items():
         if name in arrays and (arrays[name].shape != shape or arrays[name].dtype.kind not in "fiu"):
