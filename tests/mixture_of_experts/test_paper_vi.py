@@ -21,6 +21,7 @@ from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.sphere.geometry import angular_spread
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 N, P, K = 40, 4, 3  # one shape for most tests: compiling a sweep is what takes time
 SEEDS = range(6)
 
