@@ -61,7 +61,9 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     """One more draw of one chain of the default sampler, on dense rows."""
     weights, rows, targets = experts.draw_problem(seed, size)
     prior = experts.prior_of(size)
-    batch = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows, jnp.float32))
+    batch = Data(
+        jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows, jnp.float32)
+    )
     problem = Problem(Priors(prior, prior), experts.EXPERT, batch)
     method, key = SAMPLERS["hmc"], jax.random.key(seed)
     points = jax.tree.map(lambda leaf: leaf[None], point_of(problem.priors, weights))
