@@ -191,9 +191,23 @@ FAULTS = [
     Fault(OURS, "slice: level from the wrong law", _slice("level from the wrong law")),
     Fault(OURS, "slice: no Jacobian of the logarithm", _slice("Jacobian of the log left out")),
     # mixture of experts
-    Fault(OURS, "whitened: free length without its law", _experts("no passenger")),
+    Fault(OURS, "whitened: free length without its density", _experts("no free length")),
     Fault(OURS, "whitened: no Jacobian of log-lengths", _experts("no log-length Jacobian")),
-    Fault(OURS, "whitened: volume counted in the density", _experts("volume in the density")),
+    Fault(
+        OURS,
+        "whitened: volume counted in the density",
+        "tests/mixture_of_experts/test_coordinates.py::"
+        "test_a_wrong_density_of_the_coordinates_is_found[volume in the density]",
+    ),
+    Fault(OURS, "common expert: left out of the prior", _experts("no common vector in the prior")),
+    Fault(OURS, "common expert: no Jacobian of scales", _experts("no Jacobian of the scales")),
+    Fault(OURS, "common expert: another width of scales", _experts("another width of the scales")),
+    Fault(OURS, "common expert: no repulsion", _experts("no repulsion of deviations")),
+    Fault(
+        OURS,
+        "coordinates that follow the scales: no Jacobian",
+        _experts("no Jacobian of the stretch"),
+    ),
     Fault(OURS, "great circles: no Jacobian", _experts("no Jacobian on the sphere")),
     Fault(OURS, "walk: prior of the experts counted twice", _experts("prior counted twice")),
     # latent features

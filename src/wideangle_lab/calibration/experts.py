@@ -68,7 +68,7 @@ class Effort(NamedTuple):
 
 
 EFFORTS = {
-    "hmc": Effort(300, 8, 0.3),
+    "hmc": Effort(300, 16, 0.3),
     "geodesic": Effort(400, 32, 0.1),
     "metropolis": Effort(1500, 200, 0.7),
 }
