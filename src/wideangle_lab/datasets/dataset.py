@@ -54,12 +54,32 @@ class Dataset:
         return self.X.shape
 
     @property
+    def source(self) -> str:
+        """Where the data come from."""
+        return self.entry.source
+
+    @property
+    def licence(self) -> str:
+        """The terms that the source states."""
+        return self.entry.licence
+
+    @property
+    def citation(self) -> str:
+        """What to cite."""
+        return self.entry.citation
+
+    @property
     def protocol(self) -> str:
         """How the paper divides these rows, in words; :meth:`splits` does it."""
         if self.fixed_split is None:
             return f"{N_SPLITS} random splits, {TRAIN_FRACTION:.0%} of the rows for training"
         n_train, n_test = map(len, self.fixed_split)
         return f"one fixed split, {n_train:,} rows for training and {n_test:,} for testing"
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether this is other data of the same kind, not that of the paper."""
+        return self.entry.status == "stand-in"
 
     def split(self, seed: int = 0) -> Split:
         """The protocol of the paper: its fixed split, or 70 % drawn at random by a seed."""

@@ -130,9 +130,8 @@ def _receive(
         headers["Range"] = f"bytes={start}-"
         headers |= {"If-Range": validator} if validator else {}
     request = urllib.request.Request(address, headers=headers)
-    opener = urllib.request.build_opener(_SafeRedirects())
     try:
-        with opener.open(request, timeout=patience.timeout) as response:
+        with _opener().open(request, timeout=patience.timeout) as response:
             start, total = _begin(response, part, start)
             if (total or 0) > most_bytes:
                 raise DownloadError(f"{address}: {total:,} bytes, more than the {most_bytes:,} "
@@ -275,3 +274,19 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         if new not in ("http", "https") or (old, new) == ("https", "http"):
             raise DownloadError(f"{req.full_url} redirects to {newurl}, which is refused.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    # Not build_opener: that one also opens file: and ftp: addresses.
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        _SafeRedirects(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import bz2
+import errno
+import gzip
 import lzma
 import os
+import re
 import shutil
 import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
 
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError)
+CHUNK = 1 << 20
+OPENERS: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": lambda path: gzip.open(path, "rb"),
+    b"BZh": lambda path: bz2.open(path, "rb"),
+    b"\xfd7zXZ\x00": lambda path: lzma.open(path, "rb"),
+}
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 class UnsafeArchiveError(ValueError):
@@ -37,54 +48,123 @@ def unpack(archive: Path, folder: Path, limits: Limits = Limits()) -> None:  # n
     """Unpack a zip or a tar (plain, gz, bz2, xz) into ``folder``, which must not exist yet.
 
     Everything goes to a folder of its own first, which is renamed at the end: an archive that is
-    refused half-way leaves nothing. Names cannot lead out of the folder, which Python's own
-    modules see to; links and devices are refused, and owners are not taken over.
+    refused half-way leaves nothing. Links and devices are refused, owners and modes are not taken
+    over. The bytes are counted as they come out, whatever the archive declares.
     """
     packed = max(archive.stat().st_size, 1)
     allowed = int(min(limits.total, max(limits.free, limits.ratio * packed)))
     folder.parent.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    total = 0
     try:
-        members = _unzip if zipfile.is_zipfile(archive) else _untar
-        for number, size in enumerate(members(archive, room), 1):
-            total += size
-            if number > limits.members:
-                raise UnsafeArchiveError(f"{archive.name}: refused, it has too many members.")
-            if total > allowed:
-                raise UnsafeArchiveError(
-                    f"{archive.name}: refused, it unpacks to more than {allowed:,} bytes."
-                )
+        with archive.open("rb") as file:
+            is_zip = file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+        writer = _Writer(archive, room, limits.members, allowed)
+        (_unzip if is_zip else _untar)(archive, writer)
         os.replace(room, folder)
     except BROKEN as error:
         raise UnsafeArchiveError(f"{archive.name} is broken: {error}.") from error
     except OSError as error:
-        # Errors of the disk have a number; those of gzip and bz2 have none.
-        of_names = isinstance(error, (IsADirectoryError, NotADirectoryError, FileExistsError))
-        if error.errno is not None and not of_names:
+        if error.errno is not None:  # of the disk; those of gzip and bz2 have no number
             raise
         raise UnsafeArchiveError(f"{archive.name} is broken: {error}.") from error
     finally:
         shutil.rmtree(room, ignore_errors=True)
 
 
-def _untar(archive: Path, room: Path) -> Iterator[int]:
-    """The size of each member, said before it is unpacked."""
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if not (member.isreg() or member.isdir()):
-                raise UnsafeArchiveError(f"{archive.name}: {member.name!r} is a link or a device.")
-            yield member.size
-            tar.extract(member, room, filter="data")
+class _Writer:
+    """Writes members below ``root`` and counts what is left of the allowance."""
+
+    def __init__(self, archive: Path, root: Path, members: int, allowed: int) -> None:
+        self.name, self.root, self.members, self.allowed = archive.name, root, members, allowed
+        self.left = allowed
+
+    def refuse(self, member: str, why: str) -> UnsafeArchiveError:
+        return UnsafeArchiveError(f"{self.name}: refused, its member {member!r} {why}.")
+
+    def place(self, member: str) -> Path:
+        """Path of a member; its name may not lead out of the folder on any system."""
+        self.members -= 1
+        if self.members < 0:
+            raise UnsafeArchiveError(f"{self.name}: refused, it has too many members.")
+        parts = PurePosixPath(member).parts
+        if member.startswith("/") or ".." in parts:
+            raise self.refuse(member, "leads out of the folder")
+        if re.search(r"[\\\x00-\x1f]", member) or re.match(r"[A-Za-z]:", member):
+            raise self.refuse(member, "has a name that is not plain")
+        return self.root.joinpath(*parts)
+
+    def folder(self, member: str) -> None:
+        with self._named(member) as path:
+            path.mkdir(parents=True, exist_ok=True)
+
+    def file(self, member: str, source: IO[bytes], *, spent: bool = False) -> None:
+        with self._named(member) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # "x": a name that comes twice is no accident in an archive of data.
+            with path.open("xb") as target:
+                while chunk := source.read(CHUNK):
+                    self.spend(0 if spent else len(chunk))
+                    target.write(chunk)
+
+    @contextmanager
+    def _named(self, member: str) -> Iterator[Path]:
+        """The path of a member, whose name may still be one that no file can have."""
+        try:
+            yield self.place(member)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise self.refuse(member, "comes twice, or is a file and a folder") from error
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise self.refuse(f"{member[:40]}...", "has a name that is too long") from error
+
+    def spend(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise UnsafeArchiveError(
+                f"{self.name}: refused, it unpacks to more than {self.allowed:,} bytes."
+            )
 
 
-def _unzip(archive: Path, room: Path) -> Iterator[int]:
-    """The same of a zip; no member can be longer than it says."""
+class _Counted:
+    """A stream whose every byte is spent, headers and skipped members of a tar included."""
+
+    def __init__(self, stream: Any, spend: Callable[[int], None]) -> None:
+        self.stream, self.spend = stream, spend
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self.stream.read(size)
+        self.spend(len(chunk))
+        return chunk
+
+
+def _untar(archive: Path, writer: _Writer) -> None:
+    with archive.open("rb") as file:
+        start = file.read(6)
+    found = [opener for magic, opener in OPENERS.items() if start.startswith(magic)]
+    with found[0](archive) if found else archive.open("rb") as stream:
+        counted = _Counted(stream, writer.spend)
+        with tarfile.open(fileobj=counted, mode="r|") as tar:  # pyright: ignore[reportCallIssue]
+            for member in tar:
+                if member.isdir():
+                    writer.folder(member.name)
+                elif member.isreg() and (source := tar.extractfile(member)):
+                    writer.file(member.name, source, spent=True)
+                else:
+                    raise writer.refuse(member.name, "is a link or a device")
+
+
+def _unzip(archive: Path, writer: _Writer) -> None:
+    encrypted = 0x1
     with zipfile.ZipFile(archive) as opened:
         for member in opened.infolist():
-            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise UnsafeArchiveError(
-                    f"{archive.name}: {member.filename!r} is a link or a device."
-                )
-            yield member.file_size
-            opened.extract(member, room)
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise writer.refuse(member.filename, "is a link or a device")
+            if member.flag_bits & encrypted:
+                raise writer.refuse(member.filename, "is encrypted")
+            if member.is_dir():
+                writer.folder(member.filename)
+                continue
+            with opened.open(member) as source:
+                writer.file(member.filename, source)
