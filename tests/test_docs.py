@@ -148,19 +148,17 @@ def test_every_warning_has_its_section():
     page = " ".join((ROOT / "docs/diagnostics.md").read_text(encoding="utf-8").split())
     sources = [p.read_text(encoding="utf-8") for p in (ROOT / "src/wideangle").rglob("*.py")]
     classes = {c for text in sources for c in re.findall(r"^class (\w+Warning)\(", text, re.M)}
-    assert len(classes) >= 3
+    assert classes
     assert {c for c in classes if f"`{c}`" not in page} == set()
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "the chains have not mixed",
-        "are unreliable",
-        "diverged after warm-up",
-        "the model has collapsed to a single logistic regression",
-        "reached the best objective",
-        "are in most draws of one chain and not of another",
+        "Predictions rest on too few independent draws",
+        "Predictions differ between chains",
+        "of the draws a trajectory diverged",
+        "are too short to tell whether predictions agree",
         "the bound still rises after",
         "the run goes on without a new checkpoint",
         "interrupted",

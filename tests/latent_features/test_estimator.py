@@ -314,7 +314,7 @@ def test_frames_of_pandas():
 
 def test_a_notebook_shows_the_fit():
     html = fitted()._repr_mimebundle_()["text/html"]
-    assert "noise scale" in html and "worst R-hat" in html
+    assert "noise scale" in html and "chains, predictions" in html
     assert "noise scale" not in LatentFeatureModel()._repr_mimebundle_()["text/html"]
     text = fitted().summary()
     assert "gaussian, ibp" in text and f"{fitted().noise_scale_:.4g}" in text

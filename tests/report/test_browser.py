@@ -230,6 +230,8 @@ def test_text_can_be_read_in_light_and_dark(visit, scheme):
     for selector in ("p.verdict", ".caution", ".note", "nav a", "td small", "figcaption",
                      ".tag.doubtful", "#plot-calibration .xtick text", "#plot-trace .ytick text",
                      "#plot-weights .ytick text", ".sort"):  # fmt: skip
+        if selector in {".caution", ".tag.doubtful"} and not here.locator(selector).count():
+            continue  # a fit without anything to warn of
         assert here.evaluate(CONTRAST, selector) >= 4.5, selector
 
 

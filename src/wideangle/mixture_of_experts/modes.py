@@ -24,7 +24,7 @@ from wideangle.mixture_of_experts.coordinates import (
 )
 from wideangle.mixture_of_experts.data import Data, sample
 from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights
 from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
 from wideangle.mixture_of_experts.variational import fit_starts
 from wideangle.posterior import Draws
@@ -33,8 +33,9 @@ from wideangle.types import Array, Key, Scalar
 
 BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
 """Small minibatches are not only cheap: their noise leads out of poor local modes."""
-SCALE_STARTS = 4
-"""Variational fits behind the scales."""
+SCALE_STARTS, SCALE_TEMPERATURE = 4, 0.3
+"""Variational fits behind the scales, and their temperature: at 1 independent factors give up
+experts that few rows speak for (two moons end with one expert)."""
 JUDGE_ROWS = 4096
 """Rows on which the modes reached are compared."""
 
@@ -51,9 +52,16 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
     """The most probable weights, from the best of several starts.
 
     Scales of a hierarchical prior are not maximised with them: the joint maximum is at scales so
-    large that the prior says nothing. They are those of the variational bound.
+    large that the prior says nothing. They are those of a variational fit.
     """
-    priors = fixed_scales(key, task, data)
+    priors = task.priors
+    if any(isinstance(p, HierarchicalComponents) and p.n_scales for p in priors):
+        inference = Variational(temperature=SCALE_TEMPERATURE, n_starts=SCALE_STARTS)
+        fits = fit_starts(key, task._replace(inference=inference), data)
+        best = max(fits, key=lambda fit: fit.elbo)
+        priors = with_scales(priors, best.scales)
+        if best.interrupted:
+            return _fitted(best.mean, priors, {"interrupted": True})
     modes = climb(
         key,
         Problem(priors, task.expert, data),
@@ -64,18 +72,14 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
     )
     best = jax.tree.map(lambda leaf: leaf[0], modes.points)
     weights = jax.jit(weights_of, static_argnums=2)(priors, best, task.expert)
-    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], weights)
     notes = {"log_posterior": modes.values, "interrupted": modes.interrupted}
+    return _fitted(weights, priors, notes)
+
+
+def _fitted(weights: Weights, priors: Priors, notes: dict[str, Any]) -> Fitted:
+    """One draw, the weights themselves."""
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], weights)
     return Fitted(Draws({"weights": draws}), priors, notes)
-
-
-def fixed_scales(key: Key, task: Task, data: Data) -> Priors:
-    """Priors whose scales, where they are to be learned, are those of the best variational fit."""
-    if not any(isinstance(p, HierarchicalComponents) and p.n_scales for p in task.priors):
-        return task.priors
-    inference = Variational(temperature=1.0, n_starts=SCALE_STARTS)
-    fits = fit_starts(key, task._replace(inference=inference), data)
-    return with_scales(task.priors, max(fits, key=lambda fit: fit.elbo).scales)
 
 
 def with_scales(priors: Priors, scales: Mapping[str, float]) -> Priors:
