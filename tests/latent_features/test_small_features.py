@@ -11,7 +11,6 @@ from latent_features.test_sweep import (
     _no_jacobian_of_weights_in_cycles,
     _others_forgotten_in_cycles,
     _victims_forgotten,
-    _weights_drawn_from_all_counted,
 )
 from statistical import measured
 from wideangle.latent_features.rows.device import DenseRows
@@ -76,7 +75,6 @@ def test_moves_of_small_features_leave_the_joint_law_alone(features, moves):
         (_no_jacobian_of_weights_in_cycles, CYCLES),
         (_no_jacobian_of_lengths_in_cycles, CYCLES),
         (_others_forgotten_in_cycles, CYCLES),
-        (_weights_drawn_from_all_counted, BIRTHS),
         (_victims_forgotten, BIRTHS),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -203,16 +203,6 @@ def _single_row_counted_once(monkeypatch):
     monkeypatch.setattr(lfm_births, "_single_fit", fit)
 
 
-def _weights_drawn_from_all_counted(monkeypatch):
-    """Null births as if their weights could be large."""
-    right = lfm_births._log_ratio
-
-    def ratio(without, new, fit, offer, *rest):
-        return right(without, new, fit, offer._replace(highest=1.0), *rest)
-
-    monkeypatch.setattr(lfm_births, "_log_ratio", ratio)
-
-
 def _empty_column_in_cycles(monkeypatch):
     """The column summed out with the empty one, and then drawn without it."""
     monkeypatch.setattr(lfm_births, "log_any", lfm_births.log_used)

@@ -194,7 +194,7 @@ def test_a_trace_draws_the_quantity_it_names():
     assert f"(R-hat {worst:.2f}" in axes.get_title(loc="left")
     assert ("chains differ" in axes.get_title(loc="left")) == (worst > 1.05)
     assert plots.trace(model).axes[0].get_title(loc="left").startswith("Log-likelihood")
-    with pytest.raises(ValueError, match="must be one of .*log_lik, mean_angle, n_used"):
+    with pytest.raises(ValueError, match=r"must be one of .*log_lik, mean_angle, n_used"):
         plots.trace(model, "nothing")
 
 
