@@ -2,7 +2,7 @@
 
 Chains grow in blocks. They stop when every watched number has an effective sample size of 400 and
 an R-hat of at most 1.01 at two checks in a row, when the time is up, or when chains sit in
-different modes, where longer ones would not help.
+different modes: each moves well by itself, and yet they differ no less as they grow.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def until_converged(
         watched = extend(n_draws)
         if watched is None:
             return Ending("interrupted", n_draws, math.nan, math.nan)
-        worst, smallest = _check(watched)
+        worst, smallest, alone = _check(watched)
         passed = passed + 1 if worst <= AGREED and smallest >= ENOUGH else 0
         history.append((n_draws, worst))
         if passed == 2:  # noqa: PLR2004
             return Ending("converged", n_draws, worst, smallest)
-        if _in_modes(history):
+        if alone >= ENOUGH and _in_modes(history):
             return Ending("modes", n_draws, worst, smallest)
         if n_draws == most:
             return Ending("memory", n_draws, worst, smallest)
@@ -93,16 +93,21 @@ def until_converged(
         n_draws += block
 
 
-def _check(watched: Watched) -> tuple[float, float]:
-    """Largest R-hat and smallest effective sample size; constants have neither."""
-    highest, lowest = [], []
-    for values in watched.values():
-        highest.append(np.ravel(rhat(values)))
-        lowest += [np.ravel(ess_bulk(values)), np.ravel(ess_tail(values))]
-    worst, smallest = np.concatenate(highest), np.concatenate(lowest)
-    if np.isnan(worst).all():
-        return 1.0, math.inf
-    return float(np.nanmax(worst)), float(np.nanmin(smallest))
+def _check(watched: Watched) -> tuple[float, float, float]:
+    """Largest R-hat, smallest effective sample size, and what chains have each by themselves.
+
+    The last is of the number with the largest R-hat: where it is small, chains move slowly, and
+    that they differ says nothing of modes. Constants have none of these.
+    """
+    numbers = [v.reshape(*v.shape[:2], -1) for v in watched.values()]
+    every = np.concatenate(numbers, axis=2)
+    largest = rhat(every)
+    if np.isnan(largest).all():
+        return 1.0, math.inf, 0.0
+    worst = int(np.nanargmax(largest))
+    smallest = min(np.nanmin(ess_bulk(every)), np.nanmin(ess_tail(every)))
+    alone = sum(float(ess_bulk(chain[None, :, worst])) for chain in every)
+    return float(largest[worst]), float(smallest), alone
 
 
 def _in_modes(history: list[tuple[int, float]]) -> bool:
