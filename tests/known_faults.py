@@ -54,7 +54,7 @@ def _slice(name: str) -> str:
 
 
 def _updates(name: str) -> str:
-    return f"tests/mixture_of_experts/test_paper_vi.py::test_wrong_updates_lower_the_bound[{name}]"
+    return f"tests/lab/paper/test_coordinate_ascent.py::test_wrong_updates_lower_the_bound[{name}]"
 
 
 def _experts(name: str) -> str:
@@ -126,13 +126,13 @@ FAULTS = [
     Fault(
         PAPER,
         "expert term without (2y - 1)",
-        "tests/mixture_of_experts/test_paper_vi.py::test_the_printed_expert_term_is_not_a_bound",
+        "tests/lab/paper/test_coordinate_ascent.py::test_the_printed_expert_term_is_not_a_bound",
     ),
     Fault(PAPER, "updates of the experts without (2y - 1)", _updates("without_sign")),
     Fault(
         PAPER,
         "c_n subtracted once per row and expert",
-        "tests/mixture_of_experts/test_bounds.py::test_a_shift_per_component_is_not_a_bound",
+        "tests/lab/paper/test_bounds.py::test_a_shift_per_component_is_not_a_bound",
     ),
     Fault(PAPER, "c_n solved as if subtracted K times", _updates("shifts_per_component")),
     Fault(
@@ -143,7 +143,7 @@ FAULTS = [
     Fault(
         OURS,
         "sign of the curvature in the logistic bound",
-        "tests/mixture_of_experts/test_bounds.py::test_the_opposite_sign_of_the_curvature_is_not_a_bound",
+        "tests/lab/paper/test_bounds.py::test_the_opposite_sign_of_the_curvature_is_not_a_bound",
     ),
     Fault(OURS, "sign of the curvature in the directions", _updates("downward_curvature")),
     # samplers of directions and lengths

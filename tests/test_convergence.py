@@ -16,7 +16,7 @@ from wideangle.convergence import (
 from wideangle.diagnostics import summarise
 from wideangle.infer import Info
 from wideangle.presentation.family import Presentation
-from wideangle.presentation.options import sampling_options
+from wideangle.presentation.records import sampling_options
 
 WORDS = {"n_used": "experts in use", "probability": "probability at watched row"}
 NEEDED = ("log_lik", "probability")

@@ -1,4 +1,3 @@
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,47 +23,6 @@ def test_flat_keeps_the_structure_and_the_order():
     assert draws.flat.directions.shape == (150, 2, 4)
     np.testing.assert_array_equal(draws.flat.magnitudes[50], draws.values.magnitudes[1, 0])
     assert (draws.n_chains, draws.n_draws) == (3, 50)
-
-
-def test_sample_takes_draws_without_repetition_while_it_can(key):
-    draws = make_draws()
-    every = draws.sample(key, 150)
-    np.testing.assert_array_equal(
-        np.sort(every.magnitudes[:, 0]), np.sort(draws.flat.magnitudes[:, 0])
-    )
-    assert draws.sample(key, 400).directions.shape == (400, 2, 4)
-
-
-@pytest.mark.parametrize("batch", [1, 7, 150, 1000])
-def test_mean_is_that_of_all_draws_for_any_batch(batch):
-    draws = make_draws()
-    result = draws.mean(lambda c: {"v": c.vectors, "big": c.magnitudes > 1}, batch=batch)
-    flat = draws.flat
-    np.testing.assert_allclose(
-        result["v"], (flat.magnitudes[..., None] * flat.directions).mean(0), rtol=1e-12
-    )
-    np.testing.assert_allclose(result["big"], (flat.magnitudes > 1).mean(0))
-
-
-def test_mean_compiles_one_batch():
-    traces = []
-
-    def f(c):
-        traces.append(c.magnitudes.shape)
-        return c.magnitudes
-
-    make_draws().mean(f, batch=40)
-    assert traces == [(2,), (2,)]  # once for the shape of the result, once to compile
-
-
-def test_mean_keeps_float32():
-    draws = Draws(jnp.ones((2, 5, 3), jnp.float32))
-    assert draws.mean(lambda x: x).dtype == jnp.float32
-
-
-def test_mean_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="no draws"):
-        Draws(np.zeros((2, 0, 3))).mean(lambda x: x)
 
 
 def test_summary_and_warnings():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from wideangle.convergence import Chains, ConvergenceWarning, caution, share_divergent
 from wideangle.diagnostics import Summary, named_leaves, summarise
-from wideangle.types import Key, Latents
-
-BATCH = 32
-"""Draws that :meth:`mean` evaluates at once: bounds its memory."""
 
 
 def evenly(n: int, most: int) -> np.ndarray:
@@ -58,16 +53,6 @@ class Draws:
         """Values with chains one after the other: axes ``(draw, ...)``."""
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.values)
 
-    def sample(self, key: Key, n: int) -> Latents:
-        """``n`` of the draws at random, without repetition as long as there are enough."""
-        total = self.n_chains * self.n_draws
-        chosen = np.asarray(jax.random.choice(key, total, (n,), replace=n > total))
-        return jax.tree.map(lambda leaf: leaf[chosen], self.flat)
-
-    def mean(self, f: Callable[[Latents], Any], *, batch: int = BATCH) -> Any:
-        """Mean of ``f`` over all draws; ``f`` sees one draw, ``batch`` of them run at once."""
-        return _mean(f, self.flat, batch)
-
     def summary(self) -> Summary:
         """Mean, sd, quantiles, effective sample sizes and R-hat of every number."""
         return summarise(self.values, self.needed)
@@ -82,7 +67,10 @@ class Draws:
 
     def followed_by(self, later: Draws) -> Draws:
         """These draws and those of the same chains taken up again."""
-        join = _joiner(axis=1)
+
+        def join(left: Any, right: Any) -> Any:
+            return jax.tree.map(lambda a, b: np.concatenate([a, b], axis=1), left, right)
+
         joined = join(self.values, later.values), join(self.stats, later.stats)
         return Draws(*joined, self.needed)
 
@@ -103,43 +91,6 @@ class Draws:
         if self.stats:
             groups["sample_stats"] = arviz_stats(self.stats)
         return to_arviz(groups, coords=coords, dims=dims)
-
-
-def _mean(f: Callable[[Latents], Any], values: Any, batch: int) -> Any:
-    total = jax.tree.leaves(values)[0].shape[0]
-    if total == 0:
-        raise ValueError("there are no draws to average")
-    batch = min(batch, total)
-
-    @jax.jit
-    def add(carry: Any, part: Any, weights: Any) -> Any:
-        results = jax.vmap(f)(part)
-        return jax.tree.map(
-            lambda old, new: old + jnp.tensordot(weights.astype(old.dtype), new, axes=1),
-            carry,
-            results,
-        )
-
-    def zeros(result: Any) -> Any:
-        inexact = jnp.issubdtype(result.dtype, jnp.inexact)
-        return jnp.zeros(result.shape, result.dtype if inexact else jnp.result_type(float))
-
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), values)
-    carry = jax.tree.map(zeros, jax.eval_shape(f, one))
-    for first in range(0, total, batch):
-        # The last batch is filled up with draws of weight 0, so that one shape is compiled.
-        index = np.arange(first, first + batch)
-        weights = np.where(index < total, 1.0, 0.0)
-        part = jax.tree.map(lambda leaf, i=index % total: leaf[i], values)
-        carry = add(carry, part, weights)
-    return jax.tree.map(lambda leaf: leaf / total, carry)
-
-
-def _joiner(axis: int) -> Callable[[Any, Any], Any]:
-    def join(left: Any, right: Any) -> Any:
-        return jax.tree.map(lambda a, b: np.concatenate([a, b], axis=axis), left, right)
-
-    return join
 
 
 def arviz_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:

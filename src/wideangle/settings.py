@@ -8,6 +8,7 @@ default of the model". A model refuses a setting that it has no use for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ _WEIGHT = Interval(Real, 0, 1e10, closed="both")
 
 
 class Settings(BaseEstimator):
-    """A holder of parameters: ``__init__`` stores them, :meth:`check` refuses impossible values."""
+    """A holder of parameters; :meth:`check` refuses impossible values."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {}
 
@@ -36,6 +37,7 @@ class Settings(BaseEstimator):
         self._validate_params()
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class GaussianPrior(Settings):
     r"""Independent Gaussian components, the usual baseline.
 
@@ -49,11 +51,11 @@ class GaussianPrior(Settings):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {"scale": _SCALE, "common": _YES_NO}
 
-    def __init__(self, *, scale: Any = None, common: bool | None = None) -> None:
-        self.scale = scale
-        self.common = common
+    scale: Any = None
+    common: bool | None = None
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class VonMisesFisherPrior(Settings):
     r"""Independent uniform directions and Gamma lengths: the mutual-angular prior without angles.
 
@@ -75,18 +77,12 @@ class VonMisesFisherPrior(Settings):
         "common": _YES_NO,
     }
 
-    def __init__(
-        self,
-        *,
-        scale: Any = None,
-        magnitude_shape: float | None = None,
-        common: bool | None = None,
-    ) -> None:
-        self.scale = scale
-        self.magnitude_shape = magnitude_shape
-        self.common = common
+    scale: Any = None
+    magnitude_shape: float | None = None
+    common: bool | None = None
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class MutualAngularPrior(Settings):
     r"""Directions that repel each other, and Gamma lengths: the paper's prior.
 
@@ -121,22 +117,12 @@ class MutualAngularPrior(Settings):
         "common": _YES_NO,
     }
 
-    def __init__(
-        self,
-        *,
-        cosine: float | None = None,
-        concentration: Any = None,
-        kind: str | None = None,
-        scale: Any = None,
-        magnitude_shape: float | None = None,
-        common: bool | None = None,
-    ) -> None:
-        self.cosine = cosine
-        self.concentration = concentration
-        self.kind = kind
-        self.scale = scale
-        self.magnitude_shape = magnitude_shape
-        self.common = common
+    cosine: float | None = None
+    concentration: Any = None
+    kind: str | None = None
+    scale: Any = None
+    magnitude_shape: float | None = None
+    common: bool | None = None
 
     def check(self) -> None:
         """Also refuse two strengths at once."""
@@ -148,6 +134,7 @@ class MutualAngularPrior(Settings):
             )
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class DeterminantalPrior(Settings):
     """Components from a determinantal point process.
 
@@ -161,10 +148,10 @@ class DeterminantalPrior(Settings):
         "scale": [Interval(Real, 1e-10, 1e10, closed="both"), None]
     }
 
-    def __init__(self, *, scale: float | None = None) -> None:
-        self.scale = scale
+    scale: float | None = None
 
 
+@dataclass(repr=False, eq=False)
 class IndianBuffet(Settings):
     """Indian buffet process: how many features there are, and how often each is used.
 
@@ -176,10 +163,10 @@ class IndianBuffet(Settings):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {"alpha": _POSITIVE}
 
-    def __init__(self, alpha: Any = LEARN) -> None:
-        self.alpha = alpha
+    alpha: Any = LEARN
 
 
+@dataclass(repr=False, eq=False)
 class PitmanYor(Settings):
     """The Indian buffet with a power law: many rare features.
 
@@ -199,12 +186,12 @@ class PitmanYor(Settings):
         "strength": _POSITIVE,
     }
 
-    def __init__(self, alpha: Any = LEARN, discount: Any = 0.25, strength: Any = 1.0) -> None:
-        self.alpha = alpha
-        self.discount = discount
-        self.strength = strength
+    alpha: Any = LEARN
+    discount: Any = 0.25
+    strength: Any = 1.0
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class Sampling(Settings):
     """Draws from the posterior by Markov chains.
 
@@ -242,24 +229,13 @@ class Sampling(Settings):
         "combine": [StrOptions({"equal", "stacking"})],
     }
 
-    def __init__(
-        self,
-        *,
-        n_warmup: int | None = None,
-        n_draws: Any = AUTO,
-        n_chains: int = 4,
-        thin: int | None = None,
-        kernel: str | None = None,
-        max_time: float | None = None,
-        combine: str = "equal",
-    ) -> None:
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.n_chains = n_chains
-        self.thin = thin
-        self.kernel = kernel
-        self.max_time = max_time
-        self.combine = combine
+    n_warmup: int | None = None
+    n_draws: Any = AUTO
+    n_chains: int = 4
+    thin: int | None = None
+    kernel: str | None = None
+    max_time: float | None = None
+    combine: str = "equal"
 
     def check(self) -> None:
         """Also refuse a time limit that nothing would obey."""
@@ -271,13 +247,14 @@ class Sampling(Settings):
             )
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class Variational(Settings):
     """The closest member of a simple family of distributions.
 
     Parameters
     ----------
-    guide : {"diagonal", "vmf", "coordinate"}
-        The family; ``"coordinate"`` is the paper's coordinate ascent (two classes).
+    guide : {"diagonal", "vmf"}
+        The family: Gaussian entries, or the paper's von Mises-Fisher directions and Gamma lengths.
     temperature : float or "auto"
         Weight of the divergence from the prior. Below 1 more experts stay in use; the bound at 1
         is reported next to it.
@@ -295,7 +272,7 @@ class Variational(Settings):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "guide": [StrOptions({"diagonal", "vmf", "coordinate"})],
+        "guide": [StrOptions({"diagonal", "vmf"})],
         "temperature": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({AUTO})],
         "n_starts": [Interval(Integral, 1, None, closed="left")],
         "n_passes": _COUNT,
@@ -304,26 +281,16 @@ class Variational(Settings):
         "gamma": [Interval(Real, 0, 1e6, closed="both")],
     }
 
-    def __init__(
-        self,
-        *,
-        guide: str = "diagonal",
-        temperature: Any = AUTO,
-        n_starts: int = 4,
-        n_passes: int | None = None,
-        batch_size: int = 1024,
-        diversity: Any = 0.0,
-        gamma: float = 1.0,
-    ) -> None:
-        self.guide = guide
-        self.temperature = temperature
-        self.n_starts = n_starts
-        self.n_passes = n_passes
-        self.batch_size = batch_size
-        self.diversity = diversity
-        self.gamma = gamma
+    guide: str = "diagonal"
+    temperature: Any = AUTO
+    n_starts: int = 4
+    n_passes: int | None = None
+    batch_size: int = 1024
+    diversity: Any = 0.0
+    gamma: float = 1.0
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class Maximise(Settings):
     """The most probable weights, from the best of several starts.
 
@@ -344,20 +311,13 @@ class Maximise(Settings):
         "gamma": [Interval(Real, 0, 1e6, closed="both")],
     }
 
-    def __init__(
-        self,
-        *,
-        n_starts: int = 8,
-        n_passes: int | None = None,
-        diversity: Any = 0.0,
-        gamma: float = 1.0,
-    ) -> None:
-        self.n_starts = n_starts
-        self.n_passes = n_passes
-        self.diversity = diversity
-        self.gamma = gamma
+    n_starts: int = 8
+    n_passes: int | None = None
+    diversity: Any = 0.0
+    gamma: float = 1.0
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class Search(Settings):
     """The search for features that chains of the latent feature model begin from.
 
@@ -374,9 +334,8 @@ class Search(Settings):
         "hops": [Interval(Integral, 0, None, closed="left"), None],
     }
 
-    def __init__(self, *, max_features: int = 200, hops: int | None = None) -> None:
-        self.max_features = max_features
-        self.hops = hops
+    max_features: int = 200
+    hops: int | None = None
 
 
 Choices = Mapping[str | None, type[Settings]]

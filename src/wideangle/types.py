@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array: TypeAlias = jax.Array
 """A JAX array (NumPy arrays are accepted wherever one is asked for)."""
@@ -58,3 +59,9 @@ def as_floating(value: Any, like: Array | None = None) -> Array:
     if jnp.issubdtype(array.dtype, jnp.floating):
         return array
     return array.astype(jnp.result_type(float) if like is None else like.dtype)
+
+
+def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
+    """Rows ``index`` of an array or a CSR matrix as a dense array."""
+    chosen = rows[index]
+    return np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype)

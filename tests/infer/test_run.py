@@ -1,4 +1,5 @@
 import io
+from importlib import import_module
 from typing import NamedTuple
 
 import jax
@@ -8,7 +9,7 @@ import pytest
 
 from wideangle.infer import RunState, exactly, geodesic_hmc, metropolis, run, sweep, within
 from wideangle.infer.program import _Traced
-from wideangle.infer.progress import Progress
+from wideangle.infer.run import Progress
 
 
 class Latents(NamedTuple):
@@ -235,7 +236,7 @@ def test_the_bar_is_silent_unless_someone_looks(capsys):
 
 
 def test_the_bar_waits_and_names_the_phase(monkeypatch):
-    monkeypatch.setattr("wideangle.infer.progress.PATIENCE", 0.0)
+    monkeypatch.setattr(import_module("wideangle.infer.run"), "PATIENCE", 0.0)
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", terminal)

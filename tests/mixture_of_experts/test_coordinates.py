@@ -34,9 +34,8 @@ from wideangle.mixture_of_experts.coordinates import (
     whiten,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
-from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors.components import GaussianComponents, HierarchicalComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 

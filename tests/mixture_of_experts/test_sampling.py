@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from infer.invariance import FAIL, PASS
 from mutants import mutant
 from statistical import measured, z_score_of_chains
-from wideangle.mixture_of_experts import coordinates, hierarchy
+from wideangle.mixture_of_experts import coordinates
 from wideangle.mixture_of_experts import sampling as moe_mcmc
 from wideangle.mixture_of_experts.coordinates import (
     Priors,
@@ -23,7 +23,6 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import (
     LogisticExperts,
     Pair,
@@ -39,7 +38,8 @@ from wideangle.mixture_of_experts.sampling import (
     subsample,
 )
 from wideangle.mixture_of_experts.task import NEITHER, Task
-from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors import components
+from wideangle.priors.components import GaussianComponents, HierarchicalComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import Sampling
@@ -183,11 +183,11 @@ BROKEN = {
     ),
     "no Jacobian of the scales": (
         "hmc",
-        hierarchy,
+        components,
         "jnp.sum(log_scales - 0.5",
         "jnp.sum(-0.5",
     ),
-    "another width of the scales": ("hmc", hierarchy, "/ WIDTH**2", "/ WIDTH"),
+    "another width of the scales": ("hmc", components, "/ WIDTH**2", "/ WIDTH"),
     "no repulsion of deviations": (
         "hmc",
         coordinates,
@@ -212,7 +212,7 @@ BROKEN = {
 def broken_samplers(case):
     _, module, old, new = BROKEN[case]
     kept = {"PolarComponents": PolarComponents, "HierarchicalComponents": HierarchicalComponents}
-    if module is hierarchy:
+    if module is components:
         broken = mutant(module, old, new).log_half_normal
         module, old, new = coordinates, "FEW_DRAWS = 10", "FEW_DRAWS = 11"
         kept["log_half_normal"] = broken

@@ -99,7 +99,7 @@ def test_a_stopped_fit_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     np.testing.assert_array_equal(model.predict_proba(X), whole.predict_proba(X))
 
 
-@pytest.mark.parametrize("inference", ["map", "mcmc", Variational(guide="coordinate")])
+@pytest.mark.parametrize("inference", ["map", "mcmc"])
 def test_other_methods_are_refused(inference):
     source = NpyRows(np.ones((3, 2)), np.ones(3))
     with pytest.raises(ValueError, match="rows on disk"):

@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from statistical import FOUR
 from wideangle.infer.ascent import Minibatches
 from wideangle.mixture_of_experts.collapsed import expected_log_lik
-from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.guides import GaussianGuide, Guides, ridge
+from wideangle.mixture_of_experts.data import Data, ridge
+from wideangle.mixture_of_experts.guides import GaussianGuide, Guides
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
 from wideangle.mixture_of_experts.predict import predict
 from wideangle.mixture_of_experts.task import NEITHER, Task

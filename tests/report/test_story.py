@@ -10,7 +10,7 @@ from wideangle.frames.encoding import Category, Encoding, Number
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.presentation import strongest
 from wideangle.presentation.family import MOST_ROWS
-from wideangle.report import page, parts, story, tables
+from wideangle.report import page, parts, tables
 
 
 def changed(run, **metrics):
@@ -104,10 +104,10 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
     gate = np.full_like(spread.sample.values["activations"], 1 / 3)
     values = spread.sample.values | {"activations": gate}
     calm = replace(spread, sample=replace(spread.sample, values=values))
-    assert story.cautions(calm) == []
+    assert page.cautions(calm) == []
 
     def said(run):
-        return " ".join(story.cautions(run))
+        return " ".join(page.cautions(run))
 
     assert said(changed(calm, warnings=["R-hat is high."])) == "R-hat is high."
     assert "no better than the frequencies" in said(changed(calm, log_loss=0.7))
@@ -128,7 +128,7 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
 
 
 def test_cards_are_the_metrics(expert_run, feature_run):
-    cards = {card.title: card for card in story.cards(expert_run)}
+    cards = {card.title: card for card in page.cards(expert_run)}
     m = expert_run.metrics
     for title, key in (("Accuracy", "accuracy"), ("Log-loss", "log_loss")):
         assert cards[title].value == f"{m[key]:.3f} ± {m[key + '_error']:.3f}"
@@ -137,7 +137,7 @@ def test_cards_are_the_metrics(expert_run, feature_run):
     assert cards["R-hat of predictions"].value == f"{m['rhat']:.2f}"
     agree = "chains agree" if m["rhat"] <= 1.05 else "should be below 1.05"
     assert cards["R-hat of predictions"].note == agree
-    cards = {card.title: card for card in story.cards(feature_run)}
+    cards = {card.title: card for card in page.cards(feature_run)}
     assert cards["Features"].value == str(feature_run.model.n_components_)
 
 

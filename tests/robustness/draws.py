@@ -50,7 +50,6 @@ EXPERTS: dict[str, dict[str, Any]] = {
     "map": {"inference": Maximise(**FEW)},
     "vi, diagonal": {"inference": Variational(**FEW)},
     "vi, vmf": {"inference": Variational(guide="vmf", **FEW)},
-    "vi, coordinate": {"inference": Variational(guide="coordinate", n_passes=3), "prior": "vmf"},
     "mcmc, hmc": {"inference": Sampling(**SHORT)},
     "mcmc, geodesic": {"inference": Sampling(kernel="geodesic", **SHORT), "prior": "vmf"},
     "mcmc, metropolis": {"inference": Sampling(kernel="metropolis", **SHORT), "prior": "gaussian"},

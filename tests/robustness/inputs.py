@@ -148,7 +148,6 @@ EXPERTS: dict[str, dict[str, Any]] = {
     "map dpp": {"inference": "map", "prior": "dpp"},
     "vi diagonal": {"inference": "vi", "prior": "mutual-angular"},
     "vi vmf": {"inference": "vi", "prior": "mutual-angular", "inference__guide": "vmf"},
-    "vi coordinate": {"inference": "vi", "prior": "vmf", "inference__guide": "coordinate"},
     "mcmc hmc": {"inference": "mcmc", "prior": "mutual-angular"},
     "mcmc geodesic": {"inference": "mcmc", "prior": "vmf", "inference__kernel": "geodesic"},
     "mcmc metropolis": {

@@ -6,7 +6,6 @@ import pytest
 from wideangle import Maximise, MixtureOfExpertsClassifier, Variational
 from wideangle.frames.encoding import Reading
 from wideangle.infer.ascent import Minibatches
-from wideangle.mixture_of_experts.paper_vi import ascent as coordinate_ascent
 from wideangle.runs import train
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -61,23 +60,3 @@ def test_a_command_writes_the_model_it_has(ctrl_c, tmp_path):
     assert len(ctrl_c) == 3
     assert any("interrupted after" in sentence for sentence in run.metrics["warnings"])
     assert run.metrics["accuracy"] > 0.8
-
-
-@pytest.mark.slow
-def test_the_ascent_of_the_paper_keeps_where_it_was(monkeypatch):
-    sweep, calls = coordinate_ascent.sweep, []
-
-    def pressed(*arguments, **named):
-        calls.append(0)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return sweep(*arguments, **named)
-
-    monkeypatch.setattr(coordinate_ascent, "sweep", pressed)
-    model = MixtureOfExpertsClassifier(
-        2, inference=Variational(guide="coordinate"), prior="vmf", random_state=0
-    )
-    with pytest.warns(Warning):
-        model.fit(X, Y)
-    assert "stopped early" in model.summary()
-    assert np.isfinite(model.predict_proba(X)).all()

@@ -12,8 +12,7 @@ from wideangle.presentation.classifier import score_classes
 from wideangle.presentation.family import standard_error
 from wideangle.presentation.records import Sample, Scored, sampled_rows
 from wideangle.runs.folder import load_sample, save_sample
-from wideangle.runs.split import split_rows
-from wideangle.runs.train import mean_row
+from wideangle.runs.train import mean_row, split_rows
 from wideangle.storage import StorageError
 from wideangle.storage.files import as_finite
 

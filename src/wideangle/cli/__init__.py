@@ -1,5 +1,6 @@
 """The ``wideangle`` command: one file for each command; parse, call, print."""
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -7,7 +8,6 @@ from typer.core import TyperGroup
 
 from wideangle import __version__
 from wideangle.cli.demo import demo
-from wideangle.cli.lab import lab_command
 from wideangle.cli.predict import predict
 from wideangle.cli.report import report
 from wideangle.cli.train import train
@@ -20,6 +20,35 @@ _LAB = ("reproduce", "datasets", "bench")
 """Commands of the lab, made when they are asked for."""
 
 
+_NO_LAB = (
+    "this command needs wideangle_lab (benchmarks, the paper's tables and data sets), which comes "
+    "with the source of wideangle and not with the installed package: in a checkout, run "
+    "`pip install -e .`"
+)
+
+
+def _lab_command(name: str) -> Any:
+    """A command of the lab; without the lab, one that says where to get it."""
+    try:
+        app = import_module("wideangle_lab.commands").APPS[name]
+    except ModuleNotFoundError as error:
+        if error.name != "wideangle_lab":
+            raise
+        app = _missing(name)
+    return typer.main.get_command(app)
+
+
+def _missing(name: str) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    @app.command(name, help="Needs a checkout of the source.", context_settings=anything)
+    def stop() -> None:
+        raise ValueError(_NO_LAB)
+
+    return app
+
+
 class _InOrder(TyperGroup):
     """Commands in the order a newcomer needs them, those of the lab among them."""
 
@@ -28,7 +57,7 @@ class _InOrder(TyperGroup):
         return sorted(names, key=lambda name: (*_ORDER, name).index(name))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return lab_command(cmd_name) if cmd_name in _LAB else super().get_command(ctx, cmd_name)
+        return _lab_command(cmd_name) if cmd_name in _LAB else super().get_command(ctx, cmd_name)
 
 
 app = typer.Typer(

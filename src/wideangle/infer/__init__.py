@@ -5,9 +5,8 @@ Everything here knows densities and arrays only; no prior and no model is import
 
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Info, Kernel, Update, exactly, sweep, within
-from wideangle.infer.metropolis import each_row, metropolis
+from wideangle.infer.metropolis import each_row, jointly, metropolis, positive_walk, vmf_walk
 from wideangle.infer.program import Recipe, RunState
-from wideangle.infer.proposals import jointly, positive_walk, vmf_walk
 from wideangle.infer.run import Run, run
 from wideangle.infer.slice import on_log_scale, slice_sampler
 

@@ -18,9 +18,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
-from wideangle.infer.progress import Progress
+from wideangle.infer.run import Progress
 from wideangle.sharding import gathered, in_company, spread
-from wideangle.types import Array, Key
+from wideangle.types import Array, Key, as_dense
 
 CALL_BYTES = 2**25
 """Most memory for the minibatches of one compiled call."""
@@ -135,12 +135,6 @@ def batch_sizes(total: int, width: int, size: int, dtype: Any) -> tuple[int, int
     rows = even if per_pass == 1 else min(size, -(-even // ROUND) * ROUND)
     bytes_each = rows * width * np.dtype(dtype).itemsize
     return per_pass, rows, int(max(1, min(CALL_STEPS, CALL_BYTES // max(bytes_each, 1))))
-
-
-def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
-    """Rows ``index`` of an array or a CSR matrix as a dense array."""
-    chosen = rows[index]
-    return np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype)
 
 
 def schedule(step: Array, n_steps: Array) -> Array:

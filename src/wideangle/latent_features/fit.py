@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from wideangle.infer.progress import Progress
+from wideangle.infer.run import Progress
 from wideangle.infer.stopping import Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
 from wideangle.latent_features.parallel import share_threads

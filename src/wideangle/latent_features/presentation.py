@@ -18,7 +18,6 @@ from wideangle.presentation.family import (
     standard_error,
     with_error,
 )
-from wideangle.presentation.options import prior_options, sampling_options
 from wideangle.presentation.records import (
     LENGTH,
     Card,
@@ -29,7 +28,9 @@ from wideangle.presentation.records import (
     Run,
     Scored,
     Section,
+    prior_options,
     sampled_rows,
+    sampling_options,
 )
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import PRIORS, PROCESSES, name_of

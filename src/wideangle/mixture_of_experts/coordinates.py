@@ -22,7 +22,6 @@ from jax import lax
 from jax.scipy.special import digamma, polygamma
 
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents, log_half_normal
 from wideangle.mixture_of_experts.likelihood import (
     GRAM_ROWS,
     ExpertLikelihood,
@@ -33,7 +32,12 @@ from wideangle.mixture_of_experts.likelihood import (
     score,
     summed_out,
 )
-from wideangle.priors.components import ComponentPrior, PolarComponents
+from wideangle.priors.components import (
+    ComponentPrior,
+    HierarchicalComponents,
+    PolarComponents,
+    log_half_normal,
+)
 from wideangle.types import Array, Components, Key, Scalar
 
 WIDEST = 2048

@@ -1,7 +1,11 @@
-"""Rows, targets and weights of a mixture of experts: how they are prepared, and where they live."""
+"""Rows, targets and weights of a mixture of experts: how they are prepared, and where they live.
+
+Also what can be said from them alone: the points that chains and ascents begin from.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jax.sharding import Mesh
+from threadpoolctl import threadpool_limits
 
-from wideangle.infer.ascent import as_dense
 from wideangle.sharding import current_mesh, spread
-from wideangle.types import Array
+from wideangle.types import Array, Key, as_dense
 
 LARGEST = 1e12
 """Prepared entries are cut off here: scores of such rows are certain, and float32 holds them."""
@@ -33,6 +37,10 @@ SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
 """Sparse rows stay sparse with at most this share of entries that are not 0 (with this many
 experts; fewer ask for a smaller share), and at least this many entries times experts in all:
 elsewhere matrix products were faster, on one core and with 5 to 30 experts."""
+EXPERT_SCATTER, GATE_SCATTER = 1.1, 1.9
+"""Scatter of the first scores at a row of usual length."""
+RIDGE_ROWS = 20_000
+"""Rows behind the logistic regression that experts begin from."""
 
 
 class Data(NamedTuple):
@@ -205,7 +213,7 @@ def make_dense(data: Data) -> Data:
         if size > DENSE_LIMIT:
             raise ValueError(
                 f"X has {rows.shape[0]} x {rows.shape[1]} entries, {size / 2**30:.1f} GiB when "
-                "dense, which is needed here (on a GPU, and for guide='coordinate'). Use "
+                "dense, which is needed on a GPU. Use "
                 "inference='vi', which reads sparse minibatches, or fewer columns."
             )
         rows = rows.toarray()
@@ -248,3 +256,51 @@ def chunks(rows: Any, dtype: Any = np.float32) -> Iterator[tuple[slice, np.ndarr
         filled = np.zeros((size, chunk.shape[1]), dtype)
         filled[: len(chunk)] = chunk
         yield slice(first, first + len(chunk)), filled
+
+
+def scattered(
+    key: Key,
+    n_outputs: int,
+    data: Data,
+    n_starts: int,
+    n_components: int,
+    dtype: Any = np.float32,
+) -> tuple[Array, Array]:
+    """First vectors of several starts: experts around one logistic regression, gates around 0."""
+    length = rms_length(data.rows)
+    centre = ridge(data, n_outputs).ravel()
+    # NumPy's generator: a program for so few numbers takes longer to compile than the rest.
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    shape = n_starts, n_components
+    gate = generator.normal(size=(*shape, data.rows.shape[1])) * (GATE_SCATTER / length)
+    scatter = generator.normal(size=(*shape, centre.size)) * (EXPERT_SCATTER / length)
+    return jnp.asarray(gate, dtype), jnp.asarray(centre + scatter, dtype)
+
+
+def ridge(data: Data, n_outputs: int) -> np.ndarray:
+    """Logistic regression with penalty |w|^2 / 2, (O, p), on at most ``RIDGE_ROWS`` rows."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    some = slice(None, None, max(1, -(-data.rows.shape[0] // RIDGE_ROWS)))
+    rows, targets, weights = data.rows[some], data.targets[some], data.weights[some]
+    found = np.zeros((n_outputs, data.rows.shape[1]))
+    live = weights > 0
+    if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
+        return found
+    model = LogisticRegression(fit_intercept=False, max_iter=100)
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # the same for any threads
+        # A rough fit is enough: noise is added to it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(rows[live], targets[live], sample_weight=weights[live])
+    if n_outputs == 1:
+        return model.coef_
+    two = len(model.coef_) == 1
+    found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2 if two else model.coef_
+    return found
+
+
+def rms_length(rows: Any) -> float:
+    """Root mean square of the length of a row."""
+    square = rows.multiply(rows).sum() if hasattr(rows, "multiply") else np.sum(np.square(rows))
+    return float(np.sqrt(max(float(square) / rows.shape[0], 1e-12)))

@@ -21,9 +21,9 @@ from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stre
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
 from wideangle.mixture_of_experts.likelihood import experts_for
-from wideangle.mixture_of_experts.paper_vi import ascent as paper_vi
 from wideangle.mixture_of_experts.presentation import ExpertPresentation
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
+from wideangle.presentation.classifier import entropy
 from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
     INFERENCES,
@@ -325,7 +325,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         mean, expected = predictive.predict_with_entropy(
             self._expert, self.posterior_, rows, self.chain_weights_
         )
-        total = predictive.entropy(mean)
+        total = entropy(mean)
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)
 
@@ -388,6 +388,4 @@ def _fit(key: Key, task: Task, data: Data) -> Fitted:
         return sampling.fit(key, task, data)
     if isinstance(task.inference, Maximise):
         return modes.fit(key, task, data)
-    if task.inference.guide == "coordinate":
-        return paper_vi.fit(key, task, data)
     return variational.fit(key, task, data)

@@ -7,7 +7,6 @@ for prediction.
 from __future__ import annotations
 
 import math
-import warnings
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -15,12 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
-from threadpoolctl import threadpool_limits
 
-from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents, log_half_normal
+from wideangle.mixture_of_experts.data import Data, rms_length, scattered
 from wideangle.mixture_of_experts.likelihood import GRAM_ROWS, ExpertLikelihood, Pair, over_blocks
-from wideangle.priors.components import ComponentPrior, GaussianComponents
+from wideangle.priors.components import (
+    ComponentPrior,
+    GaussianComponents,
+    HierarchicalComponents,
+    log_half_normal,
+)
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.sphere import vmf
@@ -30,9 +32,8 @@ from wideangle.types import Array, Components, Key, Scalar
 
 PRIOR_PAIRS = 2
 """Antithetic pairs behind a prior term that has no closed form."""
-EXPERT_SCATTER, GATE_SCATTER, WIDTH = 1.1, 1.9, 0.37
-"""Scatter of the first scores, and their standard deviation under q, at a row of usual length."""
-RIDGE_ROWS = 20_000
+WIDTH = 0.37
+"""Standard deviation of the first scores under q, at a row of usual length."""
 FIRST_SHAPE = 50.0
 
 
@@ -260,28 +261,9 @@ def start(
     Noise is measured in scores :math:`a\cdot x` at the root mean square of :math:`|x|`, so the
     start means the same whatever the number and the scale of the columns.
     """
-    vectors = scattered(key, expert, data, n_starts, priors.gate.n_components, dtype)
-    width = WIDTH / _rms_length(data.rows)
+    vectors = scattered(key, expert.n_outputs, data, n_starts, priors.gate.n_components, dtype)
+    width = WIDTH / rms_length(data.rows)
     return Pair(*(_guide(guide, p, v, width) for p, v in zip(priors, vectors, strict=True)))
-
-
-def scattered(
-    key: Key,
-    expert: ExpertLikelihood,
-    data: Data,
-    n_starts: int,
-    n_components: int,
-    dtype: Any = np.float32,
-) -> Pair[Array]:
-    """First vectors of several starts: experts around one logistic regression, gates around 0."""
-    length = _rms_length(data.rows)
-    centre = ridge(data, expert.n_outputs).ravel()
-    # NumPy's generator: a program for so few numbers takes longer to compile than the rest.
-    generator = np.random.default_rng(np.asarray(random.key_data(key)).tolist())
-    shape = n_starts, n_components
-    gate = generator.normal(size=(*shape, data.rows.shape[1])) * (GATE_SCATTER / length)
-    scatter = generator.normal(size=(*shape, centre.size)) * (EXPERT_SCATTER / length)
-    return Pair(jnp.asarray(gate, dtype), jnp.asarray(centre + scatter, dtype))
 
 
 def _guide(name: str, prior: Any, centres: Array, width: float) -> Any:
@@ -308,34 +290,6 @@ def _hierarchical_guide(
     # All scales begin at 1.
     scales = jnp.zeros((len(centres), prior.n_scales), centres.dtype) if prior.n_scales else None
     return HierarchicalGuide(deviations, common if prior.common else None, scales)
-
-
-def ridge(data: Data, n_outputs: int) -> np.ndarray:
-    """Logistic regression with penalty |w|^2 / 2, (O, p), on at most ``RIDGE_ROWS`` rows."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    some = slice(None, None, max(1, -(-data.rows.shape[0] // RIDGE_ROWS)))
-    rows, targets, weights = data.rows[some], data.targets[some], data.weights[some]
-    found = np.zeros((n_outputs, data.rows.shape[1]))
-    live = weights > 0
-    if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
-        return found
-    model = LogisticRegression(fit_intercept=False, max_iter=100)
-    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # the same for any threads
-        # A rough fit is enough: noise is added to it.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(rows[live], targets[live], sample_weight=weights[live])
-    if n_outputs == 1:
-        return model.coef_
-    two = len(model.coef_) == 1
-    found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2 if two else model.coef_
-    return found
-
-
-def _rms_length(rows: Any) -> float:
-    square = rows.multiply(rows).sum() if hasattr(rows, "multiply") else np.sum(np.square(rows))
-    return float(np.sqrt(max(float(square) / rows.shape[0], 1e-12)))
 
 
 def log_density(prior: ComponentPrior, vectors: Array) -> Scalar:

@@ -23,11 +23,11 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data, sample
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights
 from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
 from wideangle.mixture_of_experts.variational import fit_starts
 from wideangle.posterior import Draws
+from wideangle.priors.components import HierarchicalComponents
 from wideangle.settings import Variational
 from wideangle.types import Array, Key, Scalar
 

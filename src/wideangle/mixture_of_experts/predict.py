@@ -19,12 +19,11 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
-from wideangle.infer.ascent import as_dense
 from wideangle.mixture_of_experts import likelihood as mixture
 from wideangle.mixture_of_experts.data import chunks
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
-from wideangle.types import Array
+from wideangle.types import Array, as_dense
 
 FEWEST_DRAWS, MOST_DRAWS, ROW_COST = 64, 256, 80_000
 """Draws behind a prediction: as many as cost so many multiplications a row, within these bounds,
@@ -220,11 +219,6 @@ def gate(weights: Weights, rows: Any) -> np.ndarray:
         for first in range(0, rows.shape[0], size)
     ]
     return np.concatenate(parts)[: rows.shape[0]]
-
-
-def entropy(proba: np.ndarray) -> np.ndarray:
-    """Entropy of each row, in nats."""
-    return -np.sum(np.where(proba > 0, proba * np.log(np.maximum(proba, 1e-300)), 0.0), axis=1)
 
 
 def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:

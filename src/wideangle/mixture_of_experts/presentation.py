@@ -12,7 +12,6 @@ from wideangle.mixture_of_experts.predict import thinned
 from wideangle.mixture_of_experts.sampling import MAX_TIME, N_WARMUP
 from wideangle.presentation.classifier import ClassifierPresentation
 from wideangle.presentation.family import CLEAR, INTERCEPT, numbered
-from wideangle.presentation.options import prior_options, sampling_options
 from wideangle.presentation.records import (
     LENGTH,
     Card,
@@ -22,6 +21,8 @@ from wideangle.presentation.records import (
     RowTable,
     Run,
     Section,
+    prior_options,
+    sampling_options,
 )
 from wideangle.settings import INFERENCES, PRIORS, name_of
 

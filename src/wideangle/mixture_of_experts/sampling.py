@@ -29,8 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Update, sweep, within
-from wideangle.infer.metropolis import each_row
-from wideangle.infer.proposals import positive_walk, vmf_walk
+from wideangle.infer.metropolis import each_row, positive_walk, vmf_walk
 from wideangle.infer.run import Run, run
 from wideangle.infer.stopping import until_converged
 from wideangle.mixture_of_experts.coordinates import (
@@ -51,8 +50,7 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
     whiten,
 )
-from wideangle.mixture_of_experts.data import Data, for_sampling, shard
-from wideangle.mixture_of_experts.guides import scattered
+from wideangle.mixture_of_experts.data import Data, for_sampling, scattered, shard
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.predict import NEEDED, trace
 from wideangle.mixture_of_experts.sparse import on_host
@@ -308,7 +306,7 @@ def _enter(enter: Callable[..., Any], start: Point, setting: Setting) -> Any:
 def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
     """Experts scattered around one logistic regression, gates around 0."""
     shape = n_chains, problem.priors.gate.n_components
-    gate, experts = scattered(key, problem.expert, problem.data, *shape)
+    gate, experts = scattered(key, problem.expert.n_outputs, problem.data, *shape)
     weights = Pair(gate, unflatten(experts, problem.expert.n_outputs))
     return _points_of(problem.priors, weights)
 

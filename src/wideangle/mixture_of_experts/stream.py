@@ -53,11 +53,8 @@ class Prepared:
 
 def check_inference(inference: Settings) -> None:
     """Refuse what cannot be done without all rows at hand."""
-    if not isinstance(inference, Variational) or inference.guide == "coordinate":
-        raise ValueError(
-            f"inference={inference}: rows on disk are fitted with inference='vi' and "
-            "guide='diagonal' or 'vmf'."
-        )
+    if not isinstance(inference, Variational):
+        raise ValueError(f"inference={inference}: rows on disk are fitted with inference='vi'.")
 
 
 def prepare(

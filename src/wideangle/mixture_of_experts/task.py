@@ -14,10 +14,14 @@ import scipy.sparse as sp
 
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
 from wideangle.posterior import Draws
-from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.components import (
+    ComponentPrior,
+    GaussianComponents,
+    HierarchicalComponents,
+    PolarComponents,
+)
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import (
@@ -113,22 +117,12 @@ def check_choices(prior: Any, inference: Any, checkpoint: Any) -> None:
         _check_prior(one, inference)
     if isinstance(inference, Sampling) and inference.kernel == "gibbs":
         raise ValueError("kernel='gibbs': is for latent features; use 'hmc' or leave it None.")
-    if isinstance(inference, Variational) and inference.guide == "coordinate":
-        usual = Variational()
-        for name in ("temperature", "n_starts", "batch_size"):
-            if getattr(inference, name) != getattr(usual, name):
-                raise ValueError(
-                    f"{name}={getattr(inference, name)!r}: guide='coordinate' has one start, all "
-                    "rows at once and no temperature; leave it at its default."
-                )
     if not isinstance(inference, Sampling):
         _diversity(inference)
-    if checkpoint is None or isinstance(inference, Sampling):
-        return
-    if isinstance(inference, Maximise) or inference.guide == "coordinate":
+    if checkpoint is not None and isinstance(inference, Maximise):
         raise ValueError(
-            f"checkpoint={checkpoint!r}: only runs by inference='mcmc' and by 'vi' with "
-            "guide='diagonal' or 'vmf' are saved while they last; use checkpoint=None."
+            f"checkpoint={checkpoint!r}: only runs by inference='mcmc' and 'vi' are saved while "
+            "they last; use checkpoint=None."
         )
 
 

@@ -25,7 +25,6 @@ from wideangle.mixture_of_experts.collapsed import (
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data, chunks
 from wideangle.mixture_of_experts.guides import Guide, Guides, VmfGuide, start
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.task import (
     Fitted,
@@ -34,7 +33,12 @@ from wideangle.mixture_of_experts.task import (
     checkpoint_of,
 )
 from wideangle.posterior import Draws
-from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.components import (
+    ComponentPrior,
+    GaussianComponents,
+    HierarchicalComponents,
+    PolarComponents,
+)
 from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sharding import current_mesh

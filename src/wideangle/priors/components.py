@@ -1,6 +1,6 @@
 r"""Priors over whole components :math:`a_k = g_k\tilde a_k`: direction and length together.
 
-Every prior here is a NumPyro distribution over K vectors (event shape ``(K, p)``), so
+Every prior here but the last is a NumPyro distribution over K vectors (event shape ``(K, p)``), so
 ``numpyro.sample("experts", prior)`` works in any model and NUTS samples it as it is. Samplers of
 this package work in polar coordinates instead, through :meth:`ComponentPrior.log_prob_polar`.
 """
@@ -8,8 +8,11 @@ this package work in polar coordinates instead, through :meth:`ComponentPrior.lo
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax, random
 from jax.scipy.special import digamma, gammaln, polygamma
@@ -18,10 +21,13 @@ from numpyro.distributions import Distribution, constraints
 from wideangle.checks import check_count, check_range, check_shape
 from wideangle.priors.support import nonzero_vectors
 from wideangle.sphere.vmf import log_area
-from wideangle.types import Array, Components, Key, as_floating
+from wideangle.types import Array, Components, Key, Scalar, as_floating
 
 if TYPE_CHECKING:
     from wideangle.priors.mutual_angular import MutualAngular
+
+WIDTH = 2.0
+"""Scale of the half-normal distribution of the scales of a hierarchy."""
 
 
 class SortedFields(Distribution):
@@ -242,3 +248,82 @@ class GaussianComponents(ComponentPrior):
         shape = (*components.directions.shape[:-2], self.dim)
         vector = self.scale[..., None] * random.normal(key, shape, self.scale.dtype)
         return Components.from_vectors(vector)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["directions", "scale", "common_scale"],
+    meta_fields=["n_components", "dim", "common"],
+)
+@dataclass(frozen=True)
+class HierarchicalComponents:
+    r"""K vectors in p dimensions around a common one, or around 0; scales in the posterior.
+
+    .. math:: a_k = s\,b + \tau\,d_k,\qquad b, d_k \sim N(0, I),\qquad
+              \tau, s \sim \text{half-normal}(2)
+
+    and the directions of the deviations :math:`d_k` may repel each other. Where one vector is
+    enough :math:`\tau` shrinks and all become that vector. No NumPyro distribution: its unknowns
+    are deviations, common vector and scales.
+    """
+
+    n_components: int
+    dim: int
+    common: bool
+    """Whether there is a common vector."""
+    directions: MutualAngular | None = None
+    """How directions of deviations repel each other; None for independent ones."""
+    scale: Any = None
+    r""":math:`\tau` where it is fixed; None makes it part of the posterior."""
+    common_scale: Any = None
+    """The same of the common vector."""
+
+    @property
+    def n_scales(self) -> int:
+        """Scales that are part of the posterior, those of deviations first."""
+        return (self.scale is None) + (self.common and self.common_scale is None)
+
+    def scales(self, log_scales: Array | None) -> tuple[Any, Any]:
+        """Scale of the deviations and of the common vector."""
+        free = iter(() if log_scales is None else jnp.exp(log_scales))
+        scale = next(free) if self.scale is None else self.scale
+        if not self.common:
+            return scale, None
+        return scale, next(free) if self.common_scale is None else self.common_scale
+
+    def fixed(self, scale: Any, common_scale: Any) -> HierarchicalComponents:
+        """The prior with scales that are given."""
+        common_scale = common_scale if self.common else None
+        return HierarchicalComponents(
+            self.n_components, self.dim, self.common, self.directions, scale, common_scale
+        )
+
+    def vectors(self, deviations: Array, common: Array | None, log_scales: Array | None) -> Array:
+        """The components (K, p)."""
+        scale, common_scale = self.scales(log_scales)
+        found = scale * deviations
+        return found if common is None else found + common_scale * common
+
+    def log_ratio_to_gaussian(self, deviations: Array) -> Scalar:
+        """Log density of the deviations relative to independent standard normals."""
+        if self.directions is None:
+            return jnp.zeros((), deviations.dtype)
+        return self.directions.log_ratio_to_uniform(Components.from_vectors(deviations).directions)
+
+    def draw(self, key: Key, dtype: Any = jnp.float32) -> tuple[Array, Array | None, Array | None]:
+        """Deviations, common vector and log scales from the prior."""
+        keys = random.split(key, 4)
+        shape = (self.n_components, self.dim)
+        deviations = random.normal(keys[0], shape, dtype)
+        if self.directions is not None:
+            # Lengths do not depend on directions.
+            lengths = jnp.linalg.norm(deviations, axis=-1, keepdims=True)
+            deviations = lengths * self.directions.sample(keys[1]).astype(dtype)
+        common = random.normal(keys[2], (self.dim,), dtype) if self.common else None
+        scales = jnp.abs(WIDTH * random.normal(keys[3], (self.n_scales,), dtype))
+        return deviations, common, jnp.log(scales) if self.n_scales else None
+
+
+def log_half_normal(log_scales: Array) -> Scalar:
+    """Log density of the logarithms of half-normal scales, up to a constant."""
+    return jnp.sum(log_scales - 0.5 * jnp.exp(2.0 * log_scales) / WIDTH**2)

@@ -19,7 +19,7 @@ from wideangle.plots.style import FAINT, PALETTE, colour
 from wideangle.posterior import evenly
 from wideangle.presentation.classifier import reliability
 from wideangle.presentation.records import Run
-from wideangle.report.tables import dense_rows
+from wideangle.types import as_dense
 
 _MOST_POINTS = 1500
 _MOST_LINES = 60
@@ -136,7 +136,7 @@ def component_map(run: Run) -> Figure | None:
     leader = np.argmax(used, axis=1)
     data: list[Figure] = []
     if len(run.columns) == 2:  # noqa: PLR2004
-        points = dense_rows(sample.X, chosen)
+        points = as_dense(sample.X, chosen, float)
         data.append(_regions(run, points))
         titles = list(run.columns)
     else:

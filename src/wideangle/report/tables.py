@@ -6,11 +6,11 @@ import shlex
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from wideangle.convergence import ESS_LIMIT, RHAT_LIMIT, in_words
 from wideangle.diagnostics import values_of
 from wideangle.presentation.records import Column, Run
+from wideangle.types import as_dense
 
 _KEY_COLUMNS = 4
 """Columns whose values are shown of a doubtful row."""
@@ -22,7 +22,7 @@ def doubtful_rows(run: Run) -> list[Column]:
     if table is None or len(table.order) == 0:
         return []
     chosen = _key_columns(run)
-    values = dense_rows(run.sample.X, table.order)[:, chosen]
+    values = as_dense(run.sample.X, table.order, float)[:, chosen]
     known = np.where(np.isnan(values), np.array(None), values.astype(object))
     return [
         Column("row", run.sample.rows[table.order].tolist()),
@@ -38,12 +38,6 @@ def _key_columns(run: Run) -> np.ndarray:
     return np.argsort(-sizes.max(axis=0, initial=0.0)[: len(run.columns)], kind="stable")[
         :_KEY_COLUMNS
     ]
-
-
-def dense_rows(X: Any, chosen: np.ndarray) -> np.ndarray:
-    """Some rows as a dense array of floats."""
-    part = X[chosen]
-    return np.asarray(part.toarray() if sp.issparse(part) else part, float)
 
 
 def diagnostics(run: Run) -> list[dict[str, Any]]:

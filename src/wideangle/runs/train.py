@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +28,6 @@ from wideangle.frames.read import read_table
 from wideangle.frames.table import Table, TableError, count
 from wideangle.presentation.records import Run, Sample, Scored, sampled_rows
 from wideangle.registry import estimator_of
-from wideangle.runs.split import split_rows
 from wideangle.storage.files import as_finite
 
 PACKAGES = ("wideangle", "jax", "numpyro", "numpy", "scipy", "scikit-learn", "pandas")
@@ -171,6 +170,32 @@ def prepare(table: Table, job: Job, model: Any) -> Rows:
     notes = [*table.notes, *notes, *(f"held-out rows: {note}" for note in held.notes)]
     parts = (None, None) if y is None else (y[split.train], y[split.test])
     return Rows(frame, X, parts[0], held.X, parts[1], *split, notes)
+
+
+class Split(NamedTuple):
+    """Indices of rows, ascending."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+def split_rows(n_rows: int, share: float, seed: int, classes: np.ndarray | None = None) -> Split:
+    """Hold out about ``share`` of the rows.
+
+    With ``classes`` the share is that of every class, rounded, and at least one row of each stays
+    to learn from; so a class of one row is never held out.
+    """
+    rng = np.random.default_rng((seed, 0x5711))
+    groups = np.zeros(n_rows, np.int64) if classes is None else classes
+    chosen = []
+    for group in np.unique(groups):
+        rows = rng.permutation(np.flatnonzero(groups == group))
+        n_held = min(int(np.floor(share * len(rows) + rng.random())), len(rows) - 1)
+        if classes is None:
+            n_held = min(round(share * len(rows)), len(rows) - 1)
+        chosen.append(rows[:n_held])
+    test = np.sort(np.concatenate(chosen))
+    return Split(np.setdiff1d(np.arange(n_rows), test), test)
 
 
 def _fit(model: Any, job: Job, rows: Rows) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wideangle.infer.progress import Progress
+from wideangle.infer.run import Progress
 from wideangle.streaming.sources import RowSource
 
 TOO_LARGE = 1e150

@@ -30,7 +30,6 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.hierarchy import HierarchicalComponents
 from wideangle.mixture_of_experts.likelihood import (
     ExpertLikelihood,
     LogisticExperts,
@@ -40,7 +39,12 @@ from wideangle.mixture_of_experts.likelihood import (
     predict,
 )
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting
-from wideangle.priors.components import ComponentPrior, GaussianComponents, PolarComponents
+from wideangle.priors.components import (
+    ComponentPrior,
+    GaussianComponents,
+    HierarchicalComponents,
+    PolarComponents,
+)
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.types import Array, Key, Scalar

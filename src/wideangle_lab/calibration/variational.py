@@ -19,7 +19,6 @@ import numpy as np
 from wideangle.mixture_of_experts.coordinates import weights_of
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import Pair, Weights, predict
-from wideangle.mixture_of_experts.paper_vi.ascent import coordinate_ascent
 from wideangle.mixture_of_experts.task import NEITHER, Task
 from wideangle.mixture_of_experts.variational import fit_starts
 from wideangle.priors.components import PolarComponents
@@ -27,6 +26,7 @@ from wideangle.settings import Variational
 from wideangle.types import Array, Key
 from wideangle_lab.calibration import experts
 from wideangle_lab.calibration.verdicts import Ranked, judge_ranks
+from wideangle_lab.paper.coordinate_ascent.ascent import coordinate_ascent
 
 N_DRAWS = 63
 N_STARTS = 4

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from statistical import FOUR, central_difference, measured
-from wideangle.mixture_of_experts.paper_vi import bounds
+from wideangle_lab.paper.coordinate_ascent import bounds
 
 
 def gauss_hermite(f, mean, variance):

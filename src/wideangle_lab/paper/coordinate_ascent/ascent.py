@@ -3,11 +3,11 @@ r"""The paper's variational inference for the binary mixture of experts, with it
 .. math:: q = \prod_k \mathrm{vMF}\,\mathrm{Gamma}(\beta_k)\;\mathrm{vMF}\,\mathrm{Gamma}(\eta_k)
           \prod_n\mathrm{Cat}(z_n;\phi_n)
 
-maximises the bound of :mod:`wideangle.mixture_of_experts.paper_vi.mixture_bound` by coordinate
+maximises the bound of :mod:`wideangle_lab.paper.coordinate_ascent.mixture_bound` by coordinate
 ascent: every update is closed form or monotone, and none lowers the bound. A sweep costs O(NKp).
 
 Paper: Section 3.3, Appendices B and D. Differs from the paper: the corrections named in
-:mod:`wideangle.mixture_of_experts.paper_vi.bounds`; Jensen's bound on the prior's normaliser; one
+:mod:`wideangle_lab.paper.coordinate_ascent.bounds`; Jensen's bound on the prior's normaliser; one
 learned concentration per component. The gate's bound is loose (tens of nats), so the result
 under-uses its experts: prefer :mod:`wideangle.mixture_of_experts.collapsed` for anything but
 comparison with the paper.
@@ -15,7 +15,6 @@ comparison with the paper.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -27,12 +26,15 @@ from jax import random
 from jax.scipy.sparse.linalg import cg
 
 from wideangle.checks import check_range, check_shape
-from wideangle.convergence import ConvergenceWarning
 from wideangle.mixture_of_experts.coordinates import Priors
-from wideangle.mixture_of_experts.data import Data, make_dense
-from wideangle.mixture_of_experts.likelihood import ONE_CODE, LogisticExperts, Pair, over_blocks
-from wideangle.mixture_of_experts.paper_vi.factor_objective import Family, angular_moments, project
-from wideangle.mixture_of_experts.paper_vi.mixture_bound import (
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import ONE_CODE, Pair, over_blocks
+from wideangle.mixture_of_experts.task import NEITHER, Regulariser
+from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors.factors import VmfGammaFactors
+from wideangle.types import Array, Components, Key
+from wideangle_lab.paper.coordinate_ascent.factor_objective import Family, angular_moments, project
+from wideangle_lab.paper.coordinate_ascent.mixture_bound import (
     NOTHING,
     SignedData,
     State,
@@ -41,13 +43,8 @@ from wideangle.mixture_of_experts.paper_vi.mixture_bound import (
     update_responsibilities,
     update_shifts,
 )
-from wideangle.mixture_of_experts.task import NEITHER, Fitted, Regulariser, Task
-from wideangle.posterior import Draws
-from wideangle.priors.components import GaussianComponents, PolarComponents
-from wideangle.priors.factors import VmfGammaFactors
-from wideangle.types import Array, Components, Key
 
-MAX_SWEEPS, POSTERIOR_DRAWS = 200, 64
+MAX_SWEEPS = 200
 WINDOW = 5
 """Sweeps over which the stopping rule averages the gain."""
 
@@ -65,36 +62,6 @@ class AscentResult(NamedTuple):
     """The bound (with the regulariser, if any) after each sweep; never falls."""
     converged: bool
     interrupted: bool
-
-
-def fit(key: Key, task: Task, data: Data) -> Fitted:
-    """Draws of the factors that the ascent reaches: two classes, one start, its own bound."""
-    if not isinstance(task.expert, LogisticExperts):
-        raise ValueError("guide='coordinate': the paper's updates are for two classes only.")
-    key_fit, key_draw = random.split(key)
-    found = coordinate_ascent(
-        key_fit,
-        make_dense(data),
-        task.priors,
-        max_sweeps=task.inference.n_passes or MAX_SWEEPS,
-        learn=task.learn,
-        regulariser=task.regulariser,
-    )
-    if found.interrupted:
-        warnings.warn(f"interrupted after {len(found.bounds)} sweeps", RuntimeWarning, stacklevel=2)
-    elif not found.converged:
-        n_sweeps = len(found.bounds)
-        sentence = ConvergenceWarning(
-            f"the bound still rises after {n_sweeps} sweeps",
-            f"{{inference__n_passes={4 * n_sweeps}}} lets it go on",
-        )
-        warnings.warn(sentence, stacklevel=2)
-    gate, experts = (
-        np.asarray(factors.sample(k, (POSTERIOR_DRAWS,)).vectors)[None]
-        for factors, k in zip(found.factors, random.split(key_draw), strict=True)
-    )
-    notes = {"bound": float(found.bounds[-1]), "interrupted": found.interrupted}
-    return Fitted(Draws({"weights": Pair(gate, experts[:, :, :, None])}), found.priors, notes)
 
 
 def coordinate_ascent(
@@ -242,13 +209,12 @@ def _checked(data: Data, priors: Priors) -> SignedData:
     for name, prior in zip(("gate", "experts"), priors, strict=True):
         if not isinstance(prior, (PolarComponents, GaussianComponents)) or prior.batch_shape:
             raise ValueError(
-                f"prior of the {name}: guide='coordinate' needs one in polar form or a Gaussian."
+                f"prior of the {name}: the ascent needs one in polar form or a Gaussian."
             )
         shape = (priors.gate.n_components, rows.shape[1])
         check_shape(f"one draw of the prior of the {name}", prior.event_shape, shape)
         if getattr(getattr(prior, "directions", None), "kind", None) == "I":
             raise ValueError(
-                f"prior of the {name}: kind='I' has no closed form under guide='coordinate'; use "
-                "kind='II'."
+                f"prior of the {name}: kind='I' has no closed form here; use kind='II'."
             )
     return SignedData.of(data)

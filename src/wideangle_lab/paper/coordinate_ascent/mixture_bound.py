@@ -6,7 +6,7 @@ r"""The variational bound of the binary mixture of experts, and the updates that
 
 with :math:`\bar h, \bar b` the mean scores of gate and experts, :math:`w_n` row weights.
 
-Paper: Appendix B. Differs from the paper: see :mod:`wideangle.mixture_of_experts.paper_vi.bounds`.
+Paper: Appendix B. Differs from the paper: see :mod:`wideangle_lab.paper.coordinate_ascent.bounds`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from jax.scipy.special import xlogy
 
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import ONE_CODE, Pair
-from wideangle.mixture_of_experts.paper_vi import bounds
-from wideangle.mixture_of_experts.paper_vi.factor_objective import (
+from wideangle.mixture_of_experts.task import Regulariser
+from wideangle.priors.expected import expected_log_prior
+from wideangle.priors.learning import update_prior
+from wideangle.types import Array, Scalar
+from wideangle_lab.paper.coordinate_ascent import bounds
+from wideangle_lab.paper.coordinate_ascent.factor_objective import (
     Evidence,
     Family,
     divergence_terms,
     projection_moments,
     summarise,
 )
-from wideangle.mixture_of_experts.paper_vi.factor_updates import (
+from wideangle_lab.paper.coordinate_ascent.factor_updates import (
     update_concentrations,
     update_directions,
     update_magnitudes,
     update_regularised_directions,
 )
-from wideangle.mixture_of_experts.task import Regulariser
-from wideangle.priors.expected import expected_log_prior
-from wideangle.priors.learning import update_prior
-from wideangle.types import Array, Scalar
 
 NOTHING = Regulariser(Pair(0.0, 0.0), 1.0)
 """No regularisation."""

@@ -12,14 +12,14 @@ from statistical import FOUR, central_difference, measured
 from wideangle import GaussianComponents, MutualAngular, PolarComponents
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, log_lik
-from wideangle.mixture_of_experts.paper_vi import bounds
-from wideangle.mixture_of_experts.paper_vi import factor_objective as objective
-from wideangle.mixture_of_experts.paper_vi import factor_updates as updates
-from wideangle.mixture_of_experts.paper_vi import mixture_bound as mixture
-from wideangle.mixture_of_experts.paper_vi.ascent import coordinate_ascent, initial_state
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.sphere.geometry import angular_spread
+from wideangle_lab.paper.coordinate_ascent import bounds
+from wideangle_lab.paper.coordinate_ascent import factor_objective as objective
+from wideangle_lab.paper.coordinate_ascent import factor_updates as updates
+from wideangle_lab.paper.coordinate_ascent import mixture_bound as mixture
+from wideangle_lab.paper.coordinate_ascent.ascent import coordinate_ascent, initial_state
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 N, P, K = 40, 4, 3  # one shape for most tests: compiling a sweep is what takes time
@@ -370,7 +370,7 @@ def pretend(monkeypatch):
     def install(values):
         turn = iter(values)
         monkeypatch.setattr(
-            "wideangle.mixture_of_experts.paper_vi.ascent.sweep",
+            "wideangle_lab.paper.coordinate_ascent.ascent.sweep",
             lambda state, *_, **__: (state, next(turn)),
         )
 

@@ -1,7 +1,7 @@
 r"""Coordinate updates of vMF x Gamma factors: each raises the family objective, or keeps it.
 
 Paper: Appendices A, B and D, which leave all updates to the reader. The objective is F of
-:mod:`wideangle.mixture_of_experts.paper_vi.factor_objective`, whose letters are used here.
+:mod:`wideangle_lab.paper.coordinate_ascent.factor_objective`, whose letters are used here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from jax import lax
 from jax.scipy.special import digamma, gammaln
 
 from wideangle.mixture_of_experts.likelihood import GRAM_ROWS, over_blocks
-from wideangle.mixture_of_experts.paper_vi.factor_objective import (
+from wideangle.priors.components import GaussianComponents
+from wideangle.sphere.geometry import angular_spread, geodesic, normalise, safe_norm, tangent
+from wideangle.sphere.vmf import mean_resultant, mean_resultant_slope
+from wideangle.types import Array, Scalar
+from wideangle_lab.paper.coordinate_ascent.factor_objective import (
     Evidence,
     Family,
     Sums,
@@ -26,10 +30,6 @@ from wideangle.mixture_of_experts.paper_vi.factor_objective import (
     project,
     summarise,
 )
-from wideangle.priors.components import GaussianComponents
-from wideangle.sphere.geometry import angular_spread, geodesic, normalise, safe_norm, tangent
-from wideangle.sphere.vmf import mean_resultant, mean_resultant_slope
-from wideangle.types import Array, Scalar
 
 
 def direction_gradient(family: Family, evidence: Evidence) -> Array:
