@@ -30,7 +30,7 @@ ESS_LIMIT = 100
 """Effective sample size, of all chains together, below which means are uncertain."""
 DIVERGENT_LIMIT = 0.01
 """Share of draws with a divergent trajectory above which the posterior may be cut short."""
-APART = 5.0
+MODES_LIMIT = 5.0
 r"""Chains of one distribution have :math:`(\hat R^2 - 1) e` around 1, with the effective sample
 size e of one chain alone, and above this once in a thousand times."""
 LEAST_ALONE = 25.0
@@ -176,7 +176,7 @@ def caution(
             f"Chains of {n_draws} draws are too short to tell whether predictions agree",
             chains.longer(n_draws, ESS_LIMIT / max(n_draws, 1)),
         )
-    if not found.good and (chains.ending == "modes" or _apart(values, found)):
+    if not found.good and (chains.ending == "modes" or _in_modes(values, found)):
         if chains.stacked:
             return None  # that is what stacking is for
         return ConvergenceWarning(
@@ -209,7 +209,7 @@ def _number(found: Agreement) -> str:
     return f" (R-hat {found.rhat:.2f})" if found.rhat > RHAT_LIMIT else ""
 
 
-def _apart(values: Mapping[str, Any], found: Agreement) -> bool:
+def _in_modes(values: Mapping[str, Any], found: Agreement) -> bool:
     """Whether chains differ by more than their own movement explains."""
     name, _, place = (found.constant or (found.name,))[0].partition("[")
     draws = np.asarray(values[name], float)
@@ -220,7 +220,7 @@ def _apart(values: Mapping[str, Any], found: Agreement) -> bool:
     size = np.nanmedian([ess_bulk(chain[None]) for chain in draws])
     drift = np.nanmedian([rhat(chain[None]) for chain in draws])
     moves_well = size >= LEAST_ALONE and drift < DRIFT
-    return found.rhat > RHAT_LIMIT and moves_well and (found.rhat**2 - 1.0) * size > APART
+    return found.rhat > RHAT_LIMIT and moves_well and (found.rhat**2 - 1.0) * size > MODES_LIMIT
 
 
 def round_up(number: float) -> int:

@@ -12,11 +12,11 @@ from scipy.special import logsumexp
 from statistical import FOUR, central_difference, relative_error, z_score
 from wideangle.mixture_of_experts.collapsed import (
     Terms,
-    as_weights,
     expected_log_lik,
     n_noise,
     objective,
 )
+from wideangle.mixture_of_experts.coordinates import as_weights
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, Guides, VmfGuide
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik

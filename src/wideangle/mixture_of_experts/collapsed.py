@@ -26,7 +26,7 @@ from jax import lax, random
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import Guides, HierarchicalGuide
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, summed_out
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, summed_out
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.types import Array, Key, Scalar
 
@@ -122,8 +122,3 @@ def _summed_out_backward(expert: ExpertLikelihood, slopes: tuple[Array, Array], 
 
 
 _summed_out.defvjp(_summed_out_forward, _summed_out_backward)
-
-
-def as_weights(gate: Array, experts: Array, n_outputs: int) -> Weights:
-    """Weights from flattened vectors, (..., K, p) and (..., K, O p)."""
-    return Pair(gate, experts.reshape(*experts.shape[:-1], n_outputs, gate.shape[-1]))

@@ -46,7 +46,7 @@ SPREADS = 0.1, 1.0
 """Bounds on the standard deviations of scales and lengths: typical points are few."""
 FEW_DRAWS = 10
 """Draws that the information counts for, next to variances of draws."""
-SEEN = 0.1
+OF_CHOICE = 0.1
 """Share of the information that seeing the choice of expert would give; see fisher_whitening."""
 
 
@@ -144,7 +144,7 @@ def log_volume(prior: Prior, x: Coordinates) -> Scalar:
 def weights_of(priors: Priors, x: Point, expert: ExpertLikelihood) -> Weights:
     """The model's weight vectors at free coordinates."""
     experts = to_vectors(priors.experts, x.experts)
-    return Pair(to_vectors(priors.gate, x.gate), unflatten(experts, expert.n_outputs))
+    return as_weights(to_vectors(priors.gate, x.gate), experts, expert.n_outputs)
 
 
 def point_of(priors: Priors, weights: Weights) -> Point:
@@ -157,9 +157,9 @@ def flat_experts(experts: Array) -> Array:
     return experts.reshape(*experts.shape[:-2], -1)
 
 
-def unflatten(experts: Array, n_outputs: int) -> Array:
-    """The reverse of :func:`flat_experts`."""
-    return experts.reshape(*experts.shape[:-1], n_outputs, -1)
+def as_weights(gate: Array, experts: Array, n_outputs: int) -> Weights:
+    """Weights from vectors as the priors see them, (..., K, p) and (..., K, O p)."""
+    return Pair(gate, experts.reshape(*experts.shape[:-1], n_outputs, gate.shape[-1]))
 
 
 def scales_of(priors: Priors, x: Point) -> dict[str, Array]:
@@ -337,11 +337,11 @@ def fisher_whitening(
     .. math:: F = \frac1K\sum_{nk} w_n(r_{nk} - \pi_{nk})^2\,x_nx_n^\top,\qquad
               F = \frac1{KO}\sum_{nko} w_n r_{nk}^2 I_{oo}(s_{nk})\,x_nx_n^\top
 
-    for gates and for experts. A share of it (:data:`SEEN`) is what one would know if the choice of
-    expert were seen: :math:`\pi_{nk}(1-\pi_{nk})` and :math:`\pi_{nk}`. That is too much where
-    experts agree, and alone makes slow chains; but it bounds the other part, which may be small at
-    some points and large at others. The common vector of experts is one for all of them, and has
-    their sum. Scales and lengths have the standard deviations of the typical points.
+    for gates and for experts. A share of it (:data:`OF_CHOICE`) is what one would know if the
+    choice of expert were seen: :math:`\pi_{nk}(1-\pi_{nk})` and :math:`\pi_{nk}`. That is too much
+    where experts agree, and alone makes slow chains; but it bounds the other part, which may be
+    small at some points and large at others. The common vector of experts is one for all of
+    them, and has their sum. Scales and lengths have the standard deviations of the typical points.
     """
     slopes = _square_slopes(priors, typical)
     n_points, _, p = typical.weights.gate.shape
@@ -413,8 +413,8 @@ def _row_information(
     gate = jax.nn.softmax(gate_scores, axis=0)
     ones = jnp.ones_like(data.weights)
     _, change, _ = summed_out(expert, gate_scores, scores, data._replace(weights=ones))
-    chosen = SEEN * gate * (1.0 - gate) + (1.0 - SEEN) * change**2
-    share = SEEN * gate + (1.0 - SEEN) * (gate + change) ** 2
+    chosen = OF_CHOICE * gate * (1.0 - gate) + (1.0 - OF_CHOICE) * change**2
+    share = OF_CHOICE * gate + (1.0 - OF_CHOICE) * (gate + change) ** 2
     outputs = jnp.trace(expert.information(scores), axis1=1, axis2=2) / scores.shape[1]
     by_gate, by_experts, by_common = slopes
     return data.weights * jnp.stack(

@@ -258,6 +258,11 @@ def chunks(rows: Any, dtype: Any = np.float32) -> Iterator[tuple[slice, np.ndarr
         yield slice(first, first + len(chunk)), filled
 
 
+def seed_of(key: Key) -> int:
+    """A seed for NumPy's generators."""
+    return int(jax.random.bits(key, dtype=jnp.uint32))
+
+
 def scattered(
     key: Key,
     n_outputs: int,

@@ -188,18 +188,18 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def _fit_or_go_on(self, key: Key, task: Task, data: Data) -> Fitted:
         """A new fit, or more draws of the chains of the last one."""
         if not self.warm_start or not isinstance(task.inference, Sampling):
-            self._begun = None
+            self._last_chains = None
             return _fit(key, task, data)
         lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
         usual: Any = clone(task.inference)
         same = task._replace(inference=usual.set_params(**lengths))
         mark = mark_of(same, arrays_of(data))
-        known, chains = getattr(self, "_begun", None) or (None, None)
+        known, chains = getattr(self, "_last_chains", None) or (None, None)
         if known == mark:
             fitted = sampling.draw(chains, task, began=time.monotonic())
         else:
             fitted = _fit(key, task, data)
-        self._begun = mark, fitted.chains
+        self._last_chains = mark, fitted.chains
         return fitted
 
     def _task(self, n_columns: int) -> Task:

@@ -219,8 +219,8 @@ class HierarchicalGuide(NamedTuple):
         """Projections of the deviations plus those of the common vector, which all share."""
         if self.common is None:
             return self.deviations.scores(rows, noise)
-        own, shared = jnp.split(noise, 2)
-        return self.deviations.scores(rows, own) + self.common.scores(rows, shared[:, :1])
+        single, shared = jnp.split(noise, 2)
+        return self.deviations.scores(rows, single) + self.common.scores(rows, shared[:, :1])
 
     def negative_kl(self, key: Key, prior: HierarchicalComponents) -> Scalar:
         """Given the scales; the repulsion of directions by antithetic Monte Carlo."""

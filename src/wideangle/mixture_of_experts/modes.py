@@ -22,7 +22,7 @@ from wideangle.mixture_of_experts.coordinates import (
     to_vectors,
     weights_of,
 )
-from wideangle.mixture_of_experts.data import Data, sample
+from wideangle.mixture_of_experts.data import Data, sample, seed_of
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights
 from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
 from wideangle.mixture_of_experts.variational import fit_starts
@@ -109,10 +109,10 @@ def climb(
     """
     priors, expert, data = problem
     key_draw, key_climb, key_judge = jax.random.split(key, 3)
-    some = sample(_seed(key_judge), data, JUDGE_ROWS)
+    some = sample(seed_of(key_judge), data, JUDGE_ROWS)
     if data.rows.shape[0] <= BATCH_ROWS:
         data = some  # all rows, and filled up: many sizes share one program
-    batches = Minibatches(_seed(key_climb), *data, BATCH_ROWS)
+    batches = Minibatches(seed_of(key_climb), *data, BATCH_ROWS)
     n_steps = n_passes * batches.per_pass if n_passes else N_STEPS
     constants = (priors, regulariser, jnp.float32(max(np.sum(data.weights), 1.0)))
     points = _draw_points(key_draw, priors, n_starts)
@@ -182,7 +182,3 @@ _judge_compiled = jax.jit(
     lambda objective, points, sample, constants: objective(None, points, sample, constants),
     static_argnums=0,
 )
-
-
-def _seed(key: Key) -> int:
-    return int(jax.random.bits(key, dtype=jnp.uint32))

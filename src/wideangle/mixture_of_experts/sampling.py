@@ -38,6 +38,7 @@ from wideangle.mixture_of_experts.coordinates import (
     Problem,
     Typical,
     Whitening,
+    as_weights,
     common_of,
     fisher_whitening,
     flat_experts,
@@ -45,7 +46,6 @@ from wideangle.mixture_of_experts.coordinates import (
     point_of,
     refine,
     scales_of,
-    unflatten,
     unwhiten,
     weights_of,
     whiten,
@@ -307,7 +307,7 @@ def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
     """Experts scattered around one logistic regression, gates around 0."""
     shape = n_chains, problem.priors.gate.n_components
     gate, experts = scattered(key, problem.expert.n_outputs, problem.data, *shape)
-    weights = Pair(gate, unflatten(experts, problem.expert.n_outputs))
+    weights = as_weights(gate, experts, problem.expert.n_outputs)
     return _points_of(problem.priors, weights)
 
 
@@ -401,8 +401,8 @@ def _whitened() -> Sampler:
 
 
 def _polar_weights(components: Pair[Components], problem: Problem) -> Weights:
-    gate, experts = (one.vectors for one in components)
-    return Pair(gate, experts.reshape(len(experts), problem.expert.n_outputs, -1))
+    gate, experts = components
+    return as_weights(gate.vectors, experts.vectors, problem.expert.n_outputs)
 
 
 def _log_polar(components: Pair[Components], problem: Problem) -> Scalar:

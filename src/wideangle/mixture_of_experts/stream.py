@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
 from wideangle.mixture_of_experts import variational
-from wideangle.mixture_of_experts.data import Data, Scaling, scaling_from
+from wideangle.mixture_of_experts.data import Data, Scaling, scaling_from, seed_of
 from wideangle.mixture_of_experts.predict import predict
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_for
 from wideangle.mixture_of_experts.variational import VariationalFit
@@ -70,7 +70,7 @@ def prepare(
     key, key_sample = jax.random.split(jax.random.key(seed))
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
-    found = survey(source, _seed(key_sample), n_sample, progress)
+    found = survey(source, seed_of(key_sample), n_sample, progress)
     counts = found.moments.counts
     class_weights = np.ones(len(counts))
     if class_weight == "balanced":
@@ -129,8 +129,8 @@ def with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Varia
     mean = jax.tree.map(lambda leaf: leaf[None, None], fit.mean)
     chance = predict(fit.expert, Draws({"weights": mean}), sample.rows)
     n = len(sample.targets)
-    seen = chance[np.arange(n), sample.targets]
-    values = np.log(np.maximum(seen, 1e-30)) * sample.weights
+    chance = chance[np.arange(n), sample.targets]
+    values = np.log(np.maximum(chance, 1e-30)) * sample.weights
     # Weights of the sample already stand for N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))
@@ -149,7 +149,3 @@ def blocks(source: RowSource, n_features: int, scaling: Scaling) -> Iterator[np.
             raise ValueError(f"X: row {row} holds NaN or infinity.")
         for first in range(0, len(rows), PREDICT_ROWS):
             yield scaling.apply(rows[first : first + PREDICT_ROWS])
-
-
-def _seed(key: Key) -> int:
-    return int(jax.random.bits(key, dtype=np.uint32))

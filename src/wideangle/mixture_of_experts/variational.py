@@ -18,12 +18,11 @@ from wideangle.infer.ascent import Ascent, AscentState, Minibatches, ascend, beg
 from wideangle.mixture_of_experts.collapsed import (
     Objective,
     Terms,
-    as_weights,
     n_noise,
     negative_kl,
 )
-from wideangle.mixture_of_experts.coordinates import Priors
-from wideangle.mixture_of_experts.data import Data, chunks
+from wideangle.mixture_of_experts.coordinates import Priors, as_weights
+from wideangle.mixture_of_experts.data import Data, chunks, seed_of
 from wideangle.mixture_of_experts.guides import Guide, Guides, VmfGuide, start
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.task import (
@@ -85,7 +84,8 @@ class VariationalFit:
     @property
     def mean(self) -> Weights:
         """Expected weights."""
-        return as_weights(*_means(self.guides), n_outputs=self.expert.n_outputs)
+        gate, experts = _means(self.guides)
+        return as_weights(gate, experts, self.expert.n_outputs)
 
     @property
     def scales(self) -> dict[str, float]:
@@ -188,7 +188,7 @@ def _climb(
     keys = random.split(key, 4)
     chosen, expert, priors = task.inference, task.expert, task.priors
     n, n_starts = priors.gate.n_components, chosen.n_starts
-    seed = int(random.bits(keys[0], dtype=jnp.uint32))
+    seed = seed_of(keys[0])
     batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype)
     if stream is not None:
         batches = stream(seed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wideangle.base import present
-from wideangle.convergence import RHAT_LIMIT
+from wideangle.convergence import RHAT_LIMIT, in_words
 from wideangle.diagnostics import rhat, summarise, values_of
 from wideangle.plots import numbers, style
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 def usual(model: Any, n: int = 3) -> list[str]:
     """Quantities to look at first: the most telling of those that move."""
     return [name for name, values in numbers.traces(model).items() if np.ptp(values) > 0][:n]
-
-
-def in_words(model: Any, name: str) -> str:
-    """A quantity of the trace in words."""
-    return present(model).words.get(name, name)
 
 
 def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Figure:
@@ -43,7 +38,7 @@ def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Figure:
     for chain, line in enumerate(values):
         ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), lw=0.9,
                 alpha=0.85, label=f"chain {chain + 1}")  # fmt: skip
-    style.tidy(ax, f"{in_words(model, name).capitalize()}{_verdict(values)}", "draw")
+    style.tidy(ax, f"{in_words(name, present(model).words).capitalize()}{_verdict(values)}", "draw")
     ax.set_xlim(1, max(values.shape[1], 2))
     return ax.figure
 
@@ -93,7 +88,8 @@ def component_count(model: Any, *, ax: Any = None) -> Figure:
         ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), lw=1,
                 alpha=0.85, drawstyle="steps-mid", label=f"chain {chain + 1}")  # fmt: skip
     ax.axhline(n_shown, color=style.INK, lw=1, ls="--", label="of the model")
-    style.tidy(ax, f"Number of {shown.noun}s{_verdict(values)}", "draw", in_words(model, name))
+    title = f"Number of {shown.noun}s{_verdict(values)}"
+    style.tidy(ax, title, "draw", in_words(name, shown.words))
     ax.set_xlim(1, max(values.shape[1], 2))
     ax.set_ylim(bottom=0)
     ax.yaxis.get_major_locator().set_params(integer=True)
@@ -150,7 +146,7 @@ def rank_plot(model: Any, names: Sequence[str] | None = None, *, n_bins: int = 1
             ax.axhline(n_draws / n_bins, color=style.FAINT, lw=0.8, ls="--", zorder=1)
             ax.bar(np.arange(n_bins), counts[chain], width=0.86, color=style.colour(chain),
                    zorder=2)  # fmt: skip
-            title = in_words(model, name).capitalize() if chain == 0 else ""
+            title = in_words(name, present(model).words).capitalize() if chain == 0 else ""
             last = chain == n_chains - 1
             style.tidy(ax, title, "low  →  high rank" if last else "",
                        f"chain {chain + 1}" if column == 0 else "")  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from wideangle.convergence import Chains, ConvergenceWarning, account
+from wideangle.frames.table import count
 from wideangle.presentation.records import (
     Card,
     Chart,
@@ -186,7 +187,7 @@ class Presentation:
 
     def verdict(self, run: Run) -> str:
         """The run in two sentences."""
-        return f"{_count(len(self.vectors()), self.noun)} of {_count(len(run.columns), 'column')}."
+        return f"{count(len(self.vectors()), self.noun)} of {count(len(run.columns), 'column')}."
 
     def cards(self) -> list[Card]:
         """What the model is, for the first line of the report."""
@@ -210,10 +211,6 @@ class Presentation:
     def rows_to_look_at(self, run: Run) -> RowTable | None:
         """Rows of the sample that deserve a look."""
         return None
-
-
-def _count(n: int, word: str) -> str:
-    return f"{n:,} {word}{'' if n == 1 else 's'}"
 
 
 def listed(values: np.ndarray, names: Sequence[str], most: int = 4) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from wideangle.convergence import in_words
 from wideangle.plots import numbers
 from wideangle.plots.calibration import outcomes
-from wideangle.plots.chains import in_words, rank_counts
+from wideangle.plots.chains import rank_counts
 from wideangle.plots.rows import row_order
 from wideangle.plots.style import FAINT, PALETTE, colour
 from wideangle.posterior import evenly
@@ -341,7 +342,7 @@ def chains_of(run: Run) -> list[dict[str, Any]]:
         places = evenly(values.shape[1], _MOST_DRAWS)
         result.append(
             {
-                "name": in_words(run.model, name),
+                "name": in_words(name, run.presentation.words),
                 "draws": (places + 1).tolist(),
                 "traces": rounded(values[:, places], 5),
                 "ranks": rank_counts(values).tolist(),

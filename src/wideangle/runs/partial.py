@@ -12,6 +12,7 @@ from typing import Any
 from wideangle.runs.folder import checksum
 from wideangle.runs.train import Job
 from wideangle.storage import StorageError
+from wideangle.storage.checkpoint import make_folder
 from wideangle.storage.files import from_json, write
 
 _MARK = "wideangle-partial"
@@ -53,12 +54,7 @@ class Partial:
                 )
         elif self._resume:
             raise StorageError(f"there is nothing to resume: {self.folder} does not exist.")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot make the folder {self.folder}: {error.strerror}."
-            ) from error
+        make_folder(self.folder)
         try:
             write(self._about, [json.dumps(self._settings, indent=1).encode()])
         except StorageError:
