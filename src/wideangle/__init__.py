@@ -25,6 +25,7 @@ from wideangle.sphere.geometry import (
 from wideangle.types import Components
 
 if TYPE_CHECKING:
+    from wideangle.compiled import keep_compiled
     from wideangle.convergence import ConvergenceWarning
     from wideangle.latent_features.estimator import LatentFeatureModel
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
@@ -50,6 +51,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 # scikit-learn takes a second to import: only those who use an estimator pay for it.
 _LAZY = {
     "ConvergenceWarning": "wideangle.convergence",
+    "keep_compiled": "wideangle.compiled",
     "LatentFeatureModel": "wideangle.latent_features.estimator",
     "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
     "paper_method": "wideangle.mixture_of_experts.paper_methods",
@@ -105,6 +107,7 @@ __all__ = [
     "diversity",
     "effective_directions",
     "expected_log_prior",
+    "keep_compiled",
     "pairwise_angles",
     "paper_method",
     "update_prior",

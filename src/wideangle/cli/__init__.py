@@ -11,6 +11,7 @@ from wideangle.cli.demo import demo
 from wideangle.cli.predict import predict
 from wideangle.cli.report import report
 from wideangle.cli.train import train
+from wideangle.compiled import keep_compiled
 
 EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
 """Which extra brings a package that only some commands need."""
@@ -89,7 +90,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    pass
+    keep_compiled()
 
 
 for command in (demo, predict, report):

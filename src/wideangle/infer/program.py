@@ -1,5 +1,8 @@
 """From a recipe to a compiled chunk of rounds.
 
+On a CPU the chains are two groups, each with its own thread and its own step sizes: a program of
+small operations keeps one core busy. On a device all chains are one group.
+
 The user's functions are traced once, for one chain. The arrays they have closed over (the data)
 become arguments of the compiled program: left inside they would be written into it as
 constants, which for a large data set costs minutes of compilation and a second copy.
@@ -9,13 +12,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from wideangle.infer.kernel import DualAveraging, Info, Update, choose
+from wideangle.sharding import current_mesh
 from wideangle.types import Array, Latents, Scalar
 
 Recipe: TypeAlias = Callable[..., Update]
@@ -24,6 +30,15 @@ Recipe: TypeAlias = Callable[..., Update]
 have one length. With ``data`` given to the run, a recipe takes it as its second argument, and one
 compiled program serves every data set of a shape."""
 
+QUICKLY = {
+    "xla_backend_optimization_level": 1,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+"""Options of XLA with which a program of a CPU is compiled in two thirds of the time; it is no
+slower, because its time goes into matrix products."""
+N_GROUPS = 2
+"""Groups of chains on a CPU."""
 MAX_ROUNDS = 64
 """Most rounds of one compiled chunk."""
 MAX_BYTES = 2**26
@@ -38,7 +53,7 @@ class RunState(NamedTuple):
     latents: Latents
     """Leading axis: chain."""
     tuning: dict[str, DualAveraging]
-    """One for all chains."""
+    """Leading axis: group of chains."""
     iteration: Array
     """Iterations done, warm-up included."""
     keys: Array
@@ -93,8 +108,9 @@ def _build(
     shapes = gather.shapes, iterate.shapes[1]
     if missing := targets.keys() - shapes[1].keys():
         raise ValueError(f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}")
-    n_chains = state.keys.shape[0]
-    size = n_chains * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    n_groups = number_of_groups(state)
+    n_chains = state.keys.shape[0] // n_groups
+    size = state.keys.shape[0] * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
 
     def zeros(*leading: int) -> Any:
@@ -132,15 +148,71 @@ def _build(
         return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
 
     constants = iterate.constants, gather.constants
+    ready: list[Callable[..., Any]] = []
 
     def call(
         data: Any, state: RunState, limit: int, n_warmup: int, thin: int
     ) -> tuple[RunState, Any]:
         given = () if data is None else (data,)
-        counts = (jnp.int32(n) for n in (limit, n_warmup, thin))
-        return advance(constants, given, state, *counts)
+        counts = [jnp.int32(n) for n in (limit, n_warmup, thin)]
+        parts = [_group(state, i, n_groups) for i in range(n_groups)]
+        if not on_cpu():
+            return _together([advance(constants, given, parts[0], *counts)])
+        if not ready:  # compiled here: in another thread JAX has other settings
+            lowered = advance.lower(constants, given, parts[0], *counts)
+            ready.append(lowered.compile(QUICKLY))
+
+        def work(part: RunState) -> Any:
+            return jax.block_until_ready(ready[0](constants, given, part, *counts))
+
+        with ThreadPoolExecutor(n_groups) as pool:
+            return _together([*pool.map(work, parts)])
 
     return Program(call, n_rounds, shapes)
+
+
+def groups_for(n_chains: int) -> int:
+    """Groups of chains that move side by side; the number of cores does not change the draws."""
+    return N_GROUPS if on_cpu() and n_chains >= 2 * N_GROUPS and n_chains % N_GROUPS == 0 else 1
+
+
+def on_cpu() -> bool:
+    """Whether programs run on the CPU alone."""
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    platform = jax.default_backend() if device is None else getattr(device, "platform", device)
+    return platform == "cpu" and current_mesh() is None
+
+
+def number_of_groups(state: RunState) -> int:
+    """How many groups the chains of a state are in."""
+    found = jax.tree.leaves(state.tuning)
+    return found[0].shape[0] if found else 1
+
+
+def _group(state: RunState, i: int, n_groups: int) -> RunState:
+    """The state of one group, with step sizes of its own."""
+    size = state.keys.shape[0] // n_groups
+    own = slice(i * size, (i + 1) * size)
+    latents, keys = jax.tree.map(lambda leaf: leaf[own], (state.latents, state.keys))
+    return RunState(latents, jax.tree.map(lambda leaf: leaf[i], state.tuning), state.iteration, keys)
+
+
+def _together(parts: list[tuple[RunState, Any]]) -> tuple[RunState, Any]:
+    """The groups as one state, and what they have to tell, axes (round, chain, ...)."""
+    states, values = zip(*parts, strict=True)
+    merged = RunState(
+        _joined([state.latents for state in states]),
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.tuning for state in states)),
+        states[0].iteration,
+        _joined([state.keys for state in states]),
+    )
+    return merged, _joined([*values], axis=1)
+
+
+def _joined(parts: list[Any], axis: int = 0) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *parts)
 
 
 def _iteration(recipe: Recipe) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """The loop: warm-up, tuning, chains, draws, and how a run is stopped and taken up again.
 
-Chains are vmapped. Rounds run inside compiled chunks; between chunks the host stores draws,
+Chains of a group are vmapped. Rounds run inside compiled chunks; between chunks the host stores draws,
 moves the progress bar and notices Ctrl-C. The random numbers of an iteration come from
 ``fold_in(chain key, iteration)``, so neither the chunk size nor a stop changes a single bit.
 """
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.infer.kernel import DualAveraging
-from wideangle.infer.program import Program, Recipe, RunState, compiled
+from wideangle.infer.program import Program, Recipe, RunState, compiled, groups_for
 from wideangle.posterior import Draws
 from wideangle.sharding import in_company
 from wideangle.types import Key, Latents
@@ -39,7 +39,7 @@ class Run:
     state: RunState
     """Where the run ended; pass it as ``resume`` to go on."""
     steps: dict[str, float]
-    """Step sizes after tuning, the same for all chains."""
+    """Step sizes after tuning, mean over the groups of chains."""
     warmup_evaluations: dict[str, int]
     """Density or gradient evaluations of each block in warm-up, all chains."""
     interrupted: bool
@@ -133,7 +133,7 @@ def run(
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    steps_now = {name: float(one.current(False)) for name, one in state.tuning.items()}
+    steps_now = {name: np.mean(one.current(False)).item() for name, one in state.tuning.items()}
     return Run(
         store.draws(),
         state,
@@ -158,8 +158,14 @@ def _begin(
             raise ValueError(
                 f"initial latents need a leading axis of {n_chains} chains, got {leaf.shape}"
             )
+    n_groups = groups_for(n_chains)
+
+    def of_groups(leaf: Any) -> jax.Array:
+        leaf = _strong(leaf)
+        return jnp.broadcast_to(leaf, (n_groups, *leaf.shape))
+
     tuning = {
-        name: jax.tree.map(_strong, DualAveraging.start(step)) for name, step in steps.items()
+        name: jax.tree.map(of_groups, DualAveraging.start(step)) for name, step in steps.items()
     }
     return RunState(latents, tuning, jnp.zeros((), jnp.int32), keys)
 

@@ -20,8 +20,13 @@ ENOUGH = 400.0
 """Effective sample size, of all chains together, at which a number is known well enough."""
 AGREED = 1.01
 """R-hat up to which chains agree."""
-FIRST, GROWTH = 200, 1.5
-"""Draws of the first block, and how much longer chains are at the next check."""
+FIRST = 200
+"""Draws of the first block."""
+GROWTH = 1.25, 2.0
+"""How much longer chains are at the next check, at least and at most: as their effective sample
+size says they have to be."""
+AGAIN = 1.1
+"""The same after a check that they passed."""
 APART = 1.1
 """R-hat above which chains may be in different modes; they are if it does not fall."""
 MODES_AFTER = 4.0
@@ -87,7 +92,8 @@ def until_converged(
         spent = time.monotonic() - began
         pace = spent / max(n_draws - n_before, 1)
         affordable = int((max_time - spent) / max(pace, 1e-9))
-        block = min(math.ceil((GROWTH - 1.0) * n_draws), affordable)
+        growth = AGAIN if passed else min(max(1.05 * ENOUGH / smallest, GROWTH[0]), GROWTH[1])
+        block = min(math.ceil((growth - 1.0) * n_draws), affordable)
         if block < first // 10:
             return Ending("time", n_draws, worst, smallest)
         n_draws += block

@@ -47,6 +47,8 @@ NEEDED = ("log_lik", "probability")
 REFERENCE, WATCHED = 256, 16
 """Training rows on which draws are compared, and those of them whose probabilities are watched
 for convergence."""
+DECIMALS = 3
+"""Of these probabilities: whether one is 1e-9 or 1e-18 matters to nobody, and mixes slowly."""
 
 
 def thinned(draws: Draws, n_draws: int) -> Weights:
@@ -252,7 +254,7 @@ def _describe(weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
     watched = probabilities(weights, rows[:WATCHED]).transpose(0, 2, 1)
     watched = watched[:, : len(rows[:WATCHED]), 1:]
     return {
-        "probability": watched.reshape(n_draws, -1),
+        "probability": np.round(watched.reshape(n_draws, -1), DECIMALS),
         "n_used": np.sum(mass > USED, axis=1).astype(np.float32),
         "mean_angle": _mean_angles(weights.experts.reshape(n_draws, n_experts, -1)),
     }

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
+from wideangle.infer.program import QUICKLY
 from wideangle.latent_features.sampler.assignments import Randomness, draw_randomness
 from wideangle.latent_features.sampler.births import RowProducts, birth_moves
 from wideangle.latent_features.sampler.columns import sweep_columns
@@ -105,7 +106,7 @@ def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
     n_rows = features.assignments.shape[0]
     return SweepStart(
         features,
-        make_components(keys.newborns, features.hyper, n_new, lengths[:n_new], features, design),
+        make_components(keys.newborns, features.hyper, n_new, lengths, features, design),
         jax.random.randint(keys.seeds, (design.n_single_moves,), 0, n_rows),
         draw_randomness(keys.assignments, features.room, vectors.dtype),
         vectors,
@@ -169,14 +170,16 @@ def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar
 
 # ---------------------------------------------------------------- on the CPU: compiled parts
 
+on_host = partial(jax.jit, static_argnames="design", compiler_options=QUICKLY)
 
-@partial(jax.jit, static_argnames="design")
+
+@on_host
 def start_sweep(key: Key, index: Array, features: Features, design: Design) -> SweepStart:
     """The part of sweep ``index`` before the rows are touched."""
     return begin(_keys(key, index), features, design)
 
 
-@partial(jax.jit, static_argnames="design")
+@on_host
 def births(
     key: Key, index: Array, start: SweepStart, products: RowProducts, design: Design
 ) -> tuple[Features, Array, Array]:
@@ -187,7 +190,7 @@ def births(
     return _births(_keys(key, index), start, products, design)
 
 
-@partial(jax.jit, static_argnames="design")
+@on_host
 def finish_sweep(
     key: Key,
     index: Array,

@@ -59,15 +59,18 @@ class Slice(NamedTuple):
 def redraw_atoms(key: Key, features: Features, design: Design) -> tuple[Features, Slice, Array]:
     """Weights, slice level and inactive features, given assignments and active features.
 
-    Also gives spare lengths from the prior, one for each feature there is room for.
+    Also gives lengths from the prior for the features that may be born.
     """
     key_atoms, key_lengths = jax.random.split(key)
-    lengths = draw_lengths(key_lengths, features.hyper, (features.room, 3), design).T
+    # Those of newborns first: which numbers they get does not depend on the room.
+    n_new = design.n_births
+    lengths = draw_lengths(key_lengths, features.hyper, (n_new + 2 * features.room,), design)
+    of_newborns, lengths = lengths[:n_new], lengths[n_new:].reshape(-1, 2).T
     if design.ordered:
-        features, level = _ordered(key_atoms, features, lengths[:2], design)
+        features, level = _ordered(key_atoms, features, lengths, design)
     else:
         features, level = _exchangeable(key_atoms, features, lengths[0], design)
-    return features, level, lengths[2]
+    return features, level, of_newborns
 
 
 def only_active(features: Features, counts: Array) -> Features:
