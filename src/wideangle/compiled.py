@@ -42,7 +42,7 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path | None:
     chosen: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if chosen:
         return Path(chosen)
-    place = _private(_default() if folder is None else Path(folder))
+    place = _private(folder)
     if place is None:
         if folder is not None:
             raise PermissionError(
@@ -57,19 +57,21 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path | None:
     return place
 
 
-def _default() -> Path:
+def user_cache() -> Path:
+    """Where the system has files of this user that can be made again."""
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA")
+        root = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = "~/Library/Caches"
+        root = Path.home() / "Library" / "Caches"
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base or "~").expanduser() / "wideangle" / "programs"
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "wideangle"
 
 
-def _private(place: Path) -> Path | None:
+def _private(folder: str | os.PathLike[str] | None) -> Path | None:
     """The folder, made if need be; None if others may write to it or it cannot be written."""
     try:
+        place = user_cache() / "programs" if folder is None else Path(folder)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = place.stat()
     except (OSError, RuntimeError):  # RuntimeError: no home

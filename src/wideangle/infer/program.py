@@ -60,16 +60,59 @@ class RunState(NamedTuple):
     """Raw chain keys, unsigned integers of shape ``(n_chains, 2)``."""
 
 
-class Program(NamedTuple):
-    """A compiled recipe."""
+class Program:
+    """A compiled recipe.
 
-    advance: Callable[..., tuple[RunState, Any]]
-    """``(data, state, limit, n_warmup, thin) -> (state, (values, infos))``: ``limit`` rounds. A
-    round is one iteration of warm-up, or the ``thin`` iterations of one draw."""
-    n_rounds: int
-    """Rounds that fit into one call."""
-    shapes: Any
-    """Shapes of the values and infos of one draw of one chain."""
+    Parameters
+    ----------
+    rounds
+        The rounds of one group of chains, to be compiled.
+    constants
+        Arrays that the recipe has closed over.
+    n_groups
+        Groups of chains.
+    n_rounds
+        Rounds that fit into one call.
+    shapes
+        Shapes of the values and infos of one draw of one chain.
+    """
+
+    def __init__(
+        self, rounds: Any, constants: Any, n_groups: int, n_rounds: int, shapes: Any
+    ) -> None:
+        self.n_rounds, self.shapes = n_rounds, shapes
+        self._rounds, self._constants, self._n_groups = rounds, constants, n_groups
+        self._executable: Callable[..., Any] | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it was called before."""
+        return self._executable is not None
+
+    def advance(
+        self, data: Any, state: RunState, limit: int, n_warmup: int, thin: int
+    ) -> tuple[RunState, Any]:
+        """``limit`` rounds: the state after them, and their values and infos.
+
+        A round is one iteration of warm-up, or the ``thin`` iterations of one draw.
+        """
+        given = () if data is None else (data,)
+        counts = [jnp.int32(n) for n in (limit, n_warmup, thin)]
+        parts = [_group(state, i, self._n_groups) for i in range(self._n_groups)]
+        if self._executable is None:
+            self._executable = self._rounds
+            if on_cpu():  # here and not in a thread, where JAX has other settings
+                lowered = self._rounds.lower(self._constants, given, parts[0], *counts)
+                self._executable = lowered.compile(QUICKLY)
+        rounds = self._executable
+
+        def work(part: RunState) -> Any:
+            return jax.block_until_ready(rounds(self._constants, given, part, *counts))
+
+        if len(parts) == 1:
+            return _together([work(parts[0])])
+        with ThreadPoolExecutor(len(parts)) as pool:
+            return _together([*pool.map(work, parts)])
 
 
 _PROGRAMS: weakref.WeakKeyDictionary[Recipe, dict[Any, Program]] = weakref.WeakKeyDictionary()
@@ -110,14 +153,16 @@ def _build(
         raise ValueError(f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}")
     n_groups = number_of_groups(state)
     n_chains = state.keys.shape[0] // n_groups
-    size = state.keys.shape[0] * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    size = state.keys.shape[0] * sum(
+        leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)
+    )
     n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
 
     def zeros(*leading: int) -> Any:
         return jax.tree.map(lambda s: jnp.zeros((*leading, *s.shape), s.dtype), shapes)
 
     @jax.jit
-    def advance(
+    def rounds(
         constants: Any, given: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
     ) -> tuple[RunState, Any]:
         fixed = (None,) * len(given)
@@ -148,27 +193,7 @@ def _build(
         return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
 
     constants = iterate.constants, gather.constants
-    ready: list[Callable[..., Any]] = []
-
-    def call(
-        data: Any, state: RunState, limit: int, n_warmup: int, thin: int
-    ) -> tuple[RunState, Any]:
-        given = () if data is None else (data,)
-        counts = [jnp.int32(n) for n in (limit, n_warmup, thin)]
-        parts = [_group(state, i, n_groups) for i in range(n_groups)]
-        if not on_cpu():
-            return _together([advance(constants, given, parts[0], *counts)])
-        if not ready:  # compiled here: in another thread JAX has other settings
-            lowered = advance.lower(constants, given, parts[0], *counts)
-            ready.append(lowered.compile(QUICKLY))
-
-        def work(part: RunState) -> Any:
-            return jax.block_until_ready(ready[0](constants, given, part, *counts))
-
-        with ThreadPoolExecutor(n_groups) as pool:
-            return _together([*pool.map(work, parts)])
-
-    return Program(call, n_rounds, shapes)
+    return Program(rounds, constants, n_groups, n_rounds, shapes)
 
 
 def groups_for(n_chains: int) -> int:
@@ -194,7 +219,9 @@ def _group(state: RunState, i: int, n_groups: int) -> RunState:
     size = state.keys.shape[0] // n_groups
     own = slice(i * size, (i + 1) * size)
     latents, keys = jax.tree.map(lambda leaf: leaf[own], (state.latents, state.keys))
-    return RunState(latents, jax.tree.map(lambda leaf: leaf[i], state.tuning), state.iteration, keys)
+    return RunState(
+        latents, jax.tree.map(lambda leaf: leaf[i], state.tuning), state.iteration, keys
+    )
 
 
 def _together(parts: list[tuple[RunState, Any]]) -> tuple[RunState, Any]:

@@ -1,7 +1,7 @@
 """The loop: warm-up, tuning, chains, draws, and how a run is stopped and taken up again.
 
-Chains of a group are vmapped. Rounds run inside compiled chunks; between chunks the host stores draws,
-moves the progress bar and notices Ctrl-C. The random numbers of an iteration come from
+Chains of a group are vmapped. Rounds run inside compiled chunks; between chunks the host stores
+draws, moves the progress bar and notices Ctrl-C. The random numbers of an iteration come from
 ``fold_in(chain key, iteration)``, so neither the chunk size nor a stop changes a single bit.
 """
 
@@ -28,6 +28,7 @@ CHUNK_SECONDS = 0.5
 """How long a chunk should take: often enough for a smooth bar, seldom enough to cost nothing."""
 PATIENCE = 1.0
 """Seconds before a bar appears: a quick run prints nothing."""
+COMPILING = "compiling, once for each shape of the data"
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,8 @@ def _loop(
     first = True
     try:
         with Progress(plan.n_rounds, plan.n_warmup, show) as bar, in_company():
+            if done < plan.n_rounds and not program.is_compiled:
+                bar.compiling()
             while done < plan.n_rounds:
                 limit = min(size, largest, plan.n_rounds - done)
                 began = time.monotonic()
@@ -263,7 +266,7 @@ def _loop(
 
 
 class Progress:
-    """Context manager with one method, :meth:`at`; prints only where someone can see it.
+    """Context manager; prints only where someone can see it.
 
     Parameters
     ----------
@@ -296,18 +299,21 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def at(self, done: int) -> None:
-        """Tell how many rounds are done."""
-        if self._bar is None:
+    def at(self, done: int, what: str | None = None) -> None:
+        """Tell how many rounds are done, and what is being done if it is not one of them."""
+        if self._bar is None and (self.show or time.monotonic() - self._began >= PATIENCE):
             self._open()
         if self._bar is not None:
-            what = "warm-up" if done < self.n_warmup else "sampling"
+            what = what or ("warm-up" if done < self.n_warmup else "sampling")
             self._bar.update(self._task, completed=done, description=what)
 
+    def compiling(self) -> None:
+        """Say that nothing will move for some seconds, before they begin."""
+        self._open()
+        self.at(0, COMPILING)
+
     def _open(self) -> None:
-        if self.show is False:
-            return
-        if self.show is None and time.monotonic() - self._began < PATIENCE:
+        if self.show is False or self._bar is not None:
             return
         # Imported on use: a run without a bar needs no Rich.
         from rich.console import Console

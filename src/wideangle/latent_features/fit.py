@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from wideangle.infer.run import Progress
+from wideangle.infer.run import COMPILING, Progress
 from wideangle.infer.stopping import Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
 from wideangle.latent_features.parallel import share_threads
@@ -106,13 +106,18 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
         _stopping(work.stop),
     ):
 
-        def on_all(action: Callable[[int], Any]) -> list[Any]:
+        def on_all(action: Callable[[int], Any], first: str) -> list[Any]:
+            """Do it for every chain; ``first`` is what is done before the first sweep."""
             futures = [pool.submit(_on_device, work.device, action, i) for i in range(n_chains)]
-            return _attend(futures, work.stop, lambda: bar.at(sum(work.counts)))
+
+            def show() -> None:
+                bar.at(sum(work.counts), None if any(work.counts) else first)
+
+            return _attend(futures, work.stop, show)
 
         objectives = work.objectives
         if any(chain is None for chain in work.chains):
-            starts = on_all(work.search)
+            starts = on_all(work.search, "searching for features")
             _pass_on(work.stop.is_set())
             objectives = np.array([start.objective for start in starts])
             work.begin(starts)
@@ -120,13 +125,13 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
         # there is nothing to lose, and no search has to be done again.
         work.save_all(objectives)
         if task.max_time is None:
-            on_all(work.run)
+            on_all(work.run, COMPILING)
         else:
 
             def extend(n_sweeps: int) -> dict[str, np.ndarray] | None:
                 work.lengthen(n_sweeps)
                 bar.total = n_chains * work.plan.n_sweeps
-                on_all(work.run)
+                on_all(work.run, COMPILING)
                 return None if work.stop.is_set() else work.watched(n_sweeps)
 
             left = task.max_time - (time.monotonic() - began)

@@ -195,8 +195,8 @@ def _log_convolve(left: Array, right: Array) -> Array:
 def _log_determinant(matrix: Array) -> Array:
     """Log determinant of positive definite matrices, by elimination.
 
-    Not by LAPACK: on a CPU, jaxlib before 0.11 may wait for ever in a factorisation of a batch, which
-    is what chains side by side make of it.
+    Not by LAPACK: on a CPU, jaxlib before 0.11 may wait for ever in a factorisation of a batch,
+    which is what chains side by side make of it.
     """
 
     def eliminate(i: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:

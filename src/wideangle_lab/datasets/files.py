@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from wideangle.compiled import user_cache
 from wideangle_lab.datasets.manifest import Entry
 
 VARIABLE = "WIDEANGLE_DATA"
@@ -32,14 +32,8 @@ def folders() -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """The user's own folder for such files, as the system has it."""
-    if sys.platform == "win32":
-        root = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "wideangle" / "data"
+    """The user's own folder for such files."""
+    return user_cache() / "data"
 
 
 def locate(entry: Entry) -> Path:
