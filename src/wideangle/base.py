@@ -35,7 +35,7 @@ class Presented:
 
     def _facts_html(self) -> str:
         try:
-            return as_html(present(self).facts())
+            return _as_html(present(self).facts())
         except NotFittedError:
             return ""
 
@@ -57,7 +57,7 @@ def as_text(rows: list[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
-def as_html(rows: list[tuple[str, str]]) -> str:
+def _as_html(rows: list[tuple[str, str]]) -> str:
     """Facts as a table; everything that came from data is escaped."""
     cells = "".join(
         f"<tr><th style='text-align:left;padding-right:1em'>{escape.escape(name)}</th>"

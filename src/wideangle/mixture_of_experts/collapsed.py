@@ -72,10 +72,10 @@ def objective(
     """
     # vmap and not two calls: what does not depend on the noise is traced and compiled once.
     both = jax.vmap(lambda z: expected_log_lik(expert, guides, z, data))(jnp.stack([noise, -noise]))
-    return jnp.mean(both) + beside_the_data(key, guides, terms)
+    return jnp.mean(both) + _beside_the_data(key, guides, terms)
 
 
-def beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:
+def _beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:
     """The part of :func:`objective` that does not see the data."""
     value = terms.temperature * negative_kl(key, guides, terms.priors)
     for guide in guides:

@@ -76,11 +76,11 @@ def to_vectors(prior: Prior, x: Coordinates) -> Array:
     if isinstance(prior, HierarchicalComponents):
         return prior.vectors(x.vectors, x.common, x.log_scales)
     if isinstance(prior, PolarComponents):
-        return to_components(prior, x).vectors
+        return _to_components(prior, x).vectors
     return prior.scale * x.vectors  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def to_components(prior: PolarComponents, x: Coordinates) -> Components:
+def _to_components(prior: PolarComponents, x: Coordinates) -> Components:
     """Direction and length from free coordinates."""
     centre, spread = _standard_log_length(prior)
     norm = jnp.sqrt(jnp.sum(x.vectors**2, axis=-1, keepdims=True))
@@ -121,7 +121,7 @@ def log_prior(prior: Prior, x: Coordinates) -> Scalar:
             value -= 0.5 * jnp.sum(x.common**2)
         return value if x.log_scales is None else value + log_half_normal(x.log_scales)
     if isinstance(prior, PolarComponents):
-        components = to_components(prior, x)
+        components = _to_components(prior, x)
         # The length of x.vectors is free: it has the distribution of that of a Gaussian vector.
         return prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + square
     size = prior.n_components * prior.dim

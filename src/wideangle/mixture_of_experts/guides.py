@@ -181,7 +181,7 @@ class GaussianGuide(NamedTuple):
         return (
             jnp.mean(jax.vmap(partial(log_density, prior))(draws))
             + logs
-            + gaussian_constant(n, size)
+            + _gaussian_constant(n, size)
         )
 
     def sample(self, key: Key, n: int) -> Array:
@@ -293,14 +293,14 @@ def _hierarchical_guide(
 
 
 def log_density(prior: ComponentPrior, vectors: Array) -> Scalar:
-    """Log density of K vectors, without the constant that :func:`gaussian_constant` holds."""
+    """Log density of K vectors, without the constant that :func:`_gaussian_constant` holds."""
     components = Components.from_vectors(vectors)
     lengths = jnp.maximum(components.magnitudes, jnp.finfo(vectors.dtype).tiny)
     polar = prior.log_prob_polar(components._replace(magnitudes=lengths))
     return polar - (vectors.shape[-1] - 1) * jnp.sum(jnp.log(lengths))
 
 
-def gaussian_constant(n: int, size: int) -> float:
+def _gaussian_constant(n: int, size: int) -> float:
     """Entropy of n standard Gaussians minus log areas, joined on the host: each part is huge."""
     return n * (0.5 * size * (1.0 + math.log(2.0 * math.pi)) - log_area(size))
 

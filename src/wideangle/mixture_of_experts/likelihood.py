@@ -173,7 +173,9 @@ def _log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
     if isinstance(data.rows, ShardedRows):
         return _sum_over_shards(partial(_log_lik, expert), weights, data)
     rows = rows_for(weights.gate.size + weights.experts.size)
-    return over_blocks(lambda block: log_lik_terms(expert, weights, block)[0], data, rows)
+    return over_blocks(
+        lambda block: summed_out(expert, *score(weights, block.rows), block)[0], data, rows
+    )
 
 
 def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, data: Data):
@@ -184,7 +186,7 @@ def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, data: Data):
         return value, Weights(*parts)
 
     def on_block(block: Data) -> tuple[Scalar, Array]:
-        value, by_gate, by_scores = log_lik_terms(expert, weights, block)
+        value, by_gate, by_scores = summed_out(expert, *score(weights, block.rows), block)
         stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
         return value, _dot("an,np->ap", stacked, block.rows)  # one product, not two thin ones
 
@@ -245,20 +247,14 @@ def over_blocks(function: Callable[[Rows], Any], data: Rows, block_rows: int = B
     return lax.fori_loop(0, n_more, add, function(last))
 
 
-def log_lik_terms(
-    expert: ExpertLikelihood, weights: Weights, data: Data
-) -> tuple[Scalar, Array, Array]:
-    """Log-likelihood and its derivatives in the gate scores (K, N) and expert scores (K, O, N).
-
-    Components come first so that sums over them run along whole vectors of rows.
-    """
-    return summed_out(expert, *score(weights, data.rows), data)
-
-
 def summed_out(
     expert: ExpertLikelihood, gate: Array, scores: Array, data: Data
 ) -> tuple[Scalar, Array, Array]:
-    """As :func:`log_lik_terms`, from the scores: responsibilities after minus before the target."""
+    """Log-likelihood and its derivatives in the gate scores (K, N) and expert scores (K, O, N).
+
+    Those in the gate are responsibilities after minus before the target. Components come first so
+    that sums over them run along whole vectors of rows.
+    """
     terms = expert.terms(scores, data.targets)
     relative = gate - jnp.max(gate, axis=0)
     opening = jnp.exp(relative)

@@ -118,7 +118,7 @@ def climb(
     points = _draw_points(key_draw, priors, n_starts)
     ascent = ascend(
         key_climb,
-        ModeObjective(expert),
+        _ModeObjective(expert),
         begin(points),
         batches,
         constants,
@@ -127,13 +127,13 @@ def climb(
         progress=progress,
     )
     points = ascent.state.position
-    values = np.asarray(_judge(ModeObjective(expert), points, some, constants))
+    values = np.asarray(_judge(_ModeObjective(expert), points, some, constants))
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
     return Modes(jax.tree.map(lambda leaf: leaf[order], points), values[order], ascent.interrupted)
 
 
 @dataclass(frozen=True)
-class ModeObjective:
+class _ModeObjective:
     """Log posterior (with Omega) per unit of row weight, of several points at once."""
 
     expert: ExpertLikelihood
@@ -174,7 +174,7 @@ def _draw_points(key: Key, priors: Priors, n_starts: int) -> Point:
     return jax.tree.unflatten(structure, drawn)
 
 
-def _judge(objective: ModeObjective, points: Point, sample: Data, constants: Any) -> Array:
+def _judge(objective: _ModeObjective, points: Point, sample: Data, constants: Any) -> Array:
     return _judge_compiled(objective, points, sample, constants) * constants[-1]
 
 

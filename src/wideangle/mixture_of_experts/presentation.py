@@ -167,7 +167,7 @@ class ExpertPresentation(ClassifierPresentation):
             rows.append(("effective directions", f"{spread.effective_directions:.1f}"))
         rows += self.chain_facts()
         if "stacking" in model.notes_:
-            rows.append(("weights of chains", stacking_in_words(model)))
+            rows.append(("weights of chains", _stacking_in_words(model)))
         if "elbo" in model.notes_:
             pairs = zip(model.notes_["elbo"], model.notes_["elbo_error"], strict=True)
             rows.append(("ELBO of each start", ", ".join(f"{e:.1f} ± {s:.1f}" for e, s in pairs)))
@@ -284,7 +284,7 @@ class ExpertPresentation(ClassifierPresentation):
         return table
 
 
-def stacking_in_words(model: Any) -> str:
+def _stacking_in_words(model: Any) -> str:
     """Weights of chains in predictions, and what they rest on."""
     made = model.notes_["stacking"]
     shares = ", ".join(f"{share:.2f}" for share in model.chain_weights_)

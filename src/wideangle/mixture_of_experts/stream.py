@@ -113,13 +113,13 @@ def fit(
     facts["buffer"] = np.array(buffer_bytes)
     checkpoint = checkpoint_for(found.key, task, facts)
     fits = variational.fit_starts(key_fit, task, sample, checkpoint=checkpoint, stream=stream)
-    fits = [with_sampling_error(fit, sample, found.n_rows) for fit in fits]
+    fits = [_with_sampling_error(fit, sample, found.n_rows) for fit in fits]
     fitted = variational.draws_of(key_draw, fits)
     fitted.notes["n_rows"] = found.n_rows
     return fitted
 
 
-def with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> VariationalFit:
+def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> VariationalFit:
     r"""Add to the error of the bound that it was computed on a sample of n of N rows.
 
     .. math:: N \,\mathrm{sd}(w_i \log p(y_i\mid x_i)) \sqrt{(1 - n/N) / n}

@@ -48,7 +48,7 @@ RATE = 0.02
 """Top learning rate of locations; the others have twice as much."""
 MIN_PASSES, FULL_STEPS, MANY_STEPS = 20, 1500, 20_000
 """Passes over many rows, steps when a step sees all rows, and steps after which no further pass
-is begun; see :func:`n_steps_of`."""
+is begun; see :func:`_n_steps_of`."""
 TABLE = 2**22
 """Normals drawn once; steps read them at random places, since fresh ones would cost more than
 the model itself."""
@@ -198,7 +198,7 @@ def _climb(
         state, priors, traces[0] = _loaded(checkpoint, state, priors)
     need = n_starts * n_noise(expert, state.position) * n * batches.size
     table = random.normal(keys[2], (max(TABLE, 2 * need),), dtype)
-    n_steps = n_steps_of(batches.per_pass, chosen.n_passes)
+    n_steps = _n_steps_of(batches.per_pass, chosen.n_passes)
 
     def save(state: AscentState, trace: np.ndarray) -> None:
         if checkpoint is not None:
@@ -263,7 +263,7 @@ def terms(
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), every)
 
 
-def n_steps_of(per_pass: int, n_passes: int | None = None) -> int:
+def _n_steps_of(per_pass: int, n_passes: int | None = None) -> int:
     r"""Number of steps: by default :math:`\max(20, 1500\,m^{-5/4})` passes of m batches.
 
     Little data needs steps, much data needs passes; more of either fits the bound better and

@@ -39,12 +39,12 @@ def update_prior(
     """
     check_range("max_shape", max_shape, 0.0, open_low=True)
     old: Any = prior.directions
-    first = None if old.first is None else update_first(old, posterior)
+    first = None if old.first is None else _update_first(old, posterior)
     directions = MutualAngular(old.n_components, old.dim, old.concentration, old.kind, first)
     return PolarComponents(directions, *update_magnitudes(posterior, max_shape))
 
 
-def update_first(prior: MutualAngular, posterior: Components | VmfGammaFactors) -> Array:
+def _update_first(prior: MutualAngular, posterior: Components | VmfGammaFactors) -> Array:
     r""":math:`\mu_0`: the mean direction of the first component (of all, if independent)."""
     rows = _mean_rows(posterior)
     total = jnp.sum(rows, axis=0) if prior.kind == "independent" else rows[0]
