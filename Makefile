@@ -34,6 +34,7 @@ docs: $(VENV)/.with-docs ## the documentation, as a site in build/site
 bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
 	$(BIN)/wideangle bench $(ARGS)
 	$(BIN)/python -m wideangle_lab.bench.page results/bench/full.json docs/performance.md README.md
+	$(BIN)/python -m wideangle_lab.bench.defaults.page results/bench/defaults.json docs/defaults.md
 
 calibrate: $(VENV)/.with-dev ## are the samplers right? ranks, restarts and known faults, to docs/trust.md
 	$(BIN)/python -m wideangle_lab.calibration run $(ARGS)

@@ -55,15 +55,22 @@ def test_help_names_the_commands_and_the_extras(command):
     assert 'pip install -e ".[bench]"' in shown("bench")
 
 
+BENCH = {"output": None, "quick": False, "seed": 0, "areas": [], "only": [], "again": False}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["demo"], {"output": Path("wideangle-demo"), "seed": 0}),
         (["demo", "-o", "a", "--seed", "3"], {"output": Path("a"), "seed": 3}),
-        (["bench"], {"output": None, "quick": False, "seed": 0, "areas": []}),
+        (["bench"], BENCH),
         (
             ["bench", "--quick", "--output", "a.json", "--area", "vMF"],
-            {"output": Path("a.json"), "quick": True, "seed": 0, "areas": ["vMF"]},
+            BENCH | {"output": Path("a.json"), "quick": True, "areas": ["vMF"]},
+        ),
+        (
+            ["bench", "--area", "defaults", "--only", "iris", "--only", "eeg", "--again"],
+            BENCH | {"areas": ["defaults"], "only": ["iris", "eeg"], "again": True},
         ),
     ],
 )

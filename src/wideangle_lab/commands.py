@@ -26,9 +26,18 @@ def bench(
             "--area",
             "-a",
             help="Measure this area only and put it into the record that is there; may be given "
-            "several times.",
+            "several times. `defaults`, default fits of real tables, takes hours, has a record "
+            "of its own, and goes on where it was stopped.",
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Of defaults: this table only; may be given several times."),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Of defaults: repeat fits that the record has, not rivals."),
+    ] = False,
 ) -> None:
     """Measure speed and effective samples per second against other libraries.
 
@@ -37,7 +46,7 @@ def bench(
     """
     from wideangle_lab.bench import run
 
-    run(output=output, quick=quick, seed=seed, areas=area or [])
+    run(output=output, quick=quick, seed=seed, areas=area or [], only=only or [], again=again)
 
 
 def reproduce(

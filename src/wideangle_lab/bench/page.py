@@ -57,11 +57,12 @@ def where(record: Mapping[str, Any]) -> str:
     quick = " --quick" if settings["quick"] else ""
     return (
         f"Command: `{COMMAND}{quick} --seed {settings['seed']}`, {settings['repeats']} repeats, on "
-        f"{_machine(stamp)}; commit {stamp['commit'] or 'unknown'}."
+        f"{machine_of(stamp)}; commit {stamp['commit'] or 'unknown'}."
     )
 
 
-def _machine(stamp: Mapping[str, Any]) -> str:
+def machine_of(stamp: Mapping[str, Any]) -> str:
+    """Cores, processor, memory and versions of a stamp."""
     machine, versions = stamp["machine"], stamp["versions"]
     shown = ", ".join(f"{name} {versions[key]}" for key, name in NAMES.items() if key in versions)
     return (
@@ -73,7 +74,7 @@ def _machine(stamp: Mapping[str, Any]) -> str:
 def when(stamp: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """Time, load, length and commit of one area; its machine where it is not that of the first."""
     first = _areas(record)[0][1]["stamp"]
-    other = "" if _machine(stamp) == _machine(first) else f" on {_machine(stamp)}"
+    other = "" if machine_of(stamp) == machine_of(first) else f" on {machine_of(stamp)}"
     return (
         f"Measured {stamp['finished']} in {stamp['seconds']:.0f} s{other}, load "
         f"{stamp['machine']['load_at_start'][0]:g} at the start, commit "

@@ -1,0 +1,109 @@
+"""One part of one cell in a process of its own, so that its first fit is a first fit.
+
+``python -m wideangle_lab.bench.defaults.cell PART TABLE SEED`` prints the result as one line of
+JSON; PART is ``fit`` or ``rivals``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from wideangle.convergence import agreement, share_divergent
+from wideangle.storage.files import as_finite
+from wideangle_lab.bench.defaults.rivals import compare, log_loss
+from wideangle_lab.bench.defaults.tables import TABLES, Parts
+from wideangle_lab.datasets import DataNotFoundError
+from wideangle_lab.machine import describe
+
+LONG = 60.0
+"""Seconds of a first fit from which on a second one is measured for the first seed only."""
+
+
+def fit_twice(make: Any, *data: Any, again: bool) -> tuple[Any, dict[str, Any]]:
+    """A first fit of the model that ``make()`` gives, and what it took; maybe a second one."""
+    model = make()
+    result = timed(model, *data)
+    if again or result["cold"] < LONG:
+        result["warm"] = timed(make(), *data)["cold"]
+    n_rows, n_columns = data[0].shape
+    return model, {**result, **converged(model), "n_rows": n_rows, "n_columns": n_columns}
+
+
+def of_classifier(make: Any, parts: Parts, *, again: bool) -> dict[str, Any]:
+    """What is kept of a classifier."""
+    model, result = fit_twice(make, parts.train, parts.y_train, again=again)
+    return {
+        **result,
+        "n_classes": len(model.classes_),
+        "log_loss": log_loss(parts.y_test, model.predict_proba(parts.test)),
+        "divergent": round(share_divergent(model.posterior_.stats) * model.n_iter_),
+    }
+
+
+def of_features(make: Any, rows: Any, *, again: bool) -> dict[str, Any]:
+    """What is kept of the feature sampler."""
+    model, result = fit_twice(make, rows, again=again)
+    summary = model.diagnostics_
+    size = float(summary["ess_bulk"][summary.names.index("log_lik")])
+    per_sweep = size / model.n_iter_
+    return {**result, "n_components": model.n_components_, "ess_per_sweep": per_sweep}
+
+
+def timed(model: Any, *data: Any) -> dict[str, Any]:
+    """Seconds of a fit, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        began = time.perf_counter()
+        model.fit(*data)
+        seconds = time.perf_counter() - began
+    return {"cold": round(seconds, 2), "warnings": [str(one.message) for one in caught]}
+
+
+def converged(model: Any) -> dict[str, Any]:
+    """Worst R-hat of what predictions need and of all, and the smallest effective sample size."""
+    needed = agreement(model.diagnostics_)
+    others = agreement(model.diagnostics_, needed=False)
+    return {
+        "rhat": needed.rhat,
+        "rhat_all": float(np.fmax(needed.rhat, others.rhat)),
+        "ess": needed.ess,
+        "constant": [*needed.constant, *others.constant],
+        "ending": model.notes_.get("ending", {}).get("reason"),
+        "n_draws": model.n_iter_,
+    }
+
+
+def measure(part: str, name: str, seed: int) -> dict[str, Any]:
+    """One part of a cell, or why there is none."""
+    from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+
+    table = TABLES[name]
+    try:
+        data = table.load(seed)
+    except (DataNotFoundError, ModuleNotFoundError) as error:
+        return {"skipped": str(error)}
+    if part == "rivals":
+        return {"rivals": compare(data, seed)}
+    first = seed == 0
+    if not table.classes:
+        return of_features(lambda: LatentFeatureModel(random_state=seed), data, again=first)
+    return of_classifier(lambda: MixtureOfExpertsClassifier(random_state=seed), data, again=first)
+
+
+def main(part: str, name: str, seed: str) -> None:
+    """Measure and print, with a stamp."""
+    stamp: dict[str, Any] = {"seed": int(seed), **describe()}
+    result = measure(part, name, int(seed))
+    stamp["finished"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    print(json.dumps(as_finite({**result, "stamp": stamp}), allow_nan=False))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,114 @@
+"""The loop over cells: each in a process of its own, kept as soon as it is done.
+
+A cell is a table and a seed; its parts are our fit and, where there are classes, the rivals. What
+the record has is not measured again, so a run that was stopped goes on where it was. A process
+that fails, or does not end, leaves its error in the record and is tried again by the next run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.bench.defaults.tables import TABLES
+from wideangle_lab.paper.records import write_json
+
+FIT, RIVALS = "fit", "rivals"
+LIMIT = 1800.0
+"""Seconds after which a process is ended."""
+QUICK = ("iris",)
+COMMAND = (sys.executable, "-m", "wideangle_lab.bench.defaults.cell")
+ERROR_LINES = 3
+
+
+def run(
+    output: Path, *, quick: bool, seed: int, only: Sequence[str] = (), again: bool = False
+) -> dict[str, Any]:
+    """Measure the cells that the record lacks, print a line for each, and return the record.
+
+    Parameters
+    ----------
+    output
+        The record; those of its cells that are asked for and there are kept.
+    quick
+        One seed of one table.
+    seed
+        The first one.
+    only
+        Names of tables; all by default.
+    again
+        Measure our fits again, not the rivals.
+    """
+    if unknown := [name for name in only if name not in TABLES]:
+        raise ValueError(f"no table {unknown[0]!r}; the tables are {', '.join(TABLES)}.")
+    record: dict[str, Any] = {"name": "defaults", "cells": {}}
+    if output.exists():
+        record = json.loads(output.read_text(encoding="utf-8"))
+    skipped: set[str] = set()
+    for name, number, part in parts(only or (QUICK if quick else tuple(TABLES)), quick, seed):
+        cell = record["cells"].setdefault(f"{name}/{number}", {})
+        done = part in cell and "error" not in cell[part]
+        if name in skipped or (done and not (again and part == FIT)):
+            continue
+        began = time.perf_counter()
+        found = in_own_process(part, name, number)
+        seconds = time.perf_counter() - began
+        print(f"{name}/{number} {part}: {seconds:.0f} s, {told(found)}", flush=True)
+        if "skipped" in found:
+            skipped.add(name)
+            continue
+        cell[part] = found
+        write_json(output, record)
+    print(f"Record: {output}")
+    return record
+
+
+def parts(names: Sequence[str], quick: bool, seed: int) -> Iterator[tuple[str, int, str]]:
+    """Table, seed and part, in the order in which they are measured."""
+    for name in names:
+        table = TABLES[name]
+        for number in range(seed, seed + (1 if quick else table.n_seeds)):
+            yield name, number, FIT
+            if table.classes:
+                yield name, number, RIVALS
+
+
+def in_own_process(part: str, name: str, seed: int) -> dict[str, Any]:
+    """What the process printed, or an error; it finds nothing compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        none = {"JAX_ENABLE_COMPILATION_CACHE": "false", "NUMBA_CACHE_DIR": folder}
+        try:
+            done = subprocess.run(
+                [*COMMAND, part, name, str(seed)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LIMIT,
+                env=os.environ | none,
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": f"not done after {LIMIT:g} s"}
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-ERROR_LINES:]
+        return {"error": " ".join([f"exit status {done.returncode}.", *last])}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def told(found: dict[str, Any]) -> str:
+    """A few words about a part."""
+    for name in ("error", "skipped"):
+        if name in found:
+            return f"{name}: {found[name]}"
+    if RIVALS in found:
+        losses = {name: one["log_loss"] for name, one in found[RIVALS].items()}
+        best = min(losses, key=lambda name: losses[name])
+        return f"lowest log-loss {losses[best]:.4f} ({best})"
+    said = f"R-hat {found['rhat']:.3f}, {len(found['warnings'])} warnings"
+    return said + (f", log-loss {found['log_loss']:.4f}" if "log_loss" in found else "")

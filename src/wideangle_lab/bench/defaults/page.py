@@ -1,0 +1,211 @@
+"""From the record to docs/defaults.md.
+
+``python -m wideangle_lab.bench.defaults.page results/bench/defaults.json docs/defaults.md``
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wideangle_lab.bench.defaults.rivals import LOGISTIC
+from wideangle_lab.bench.defaults.tables import TABLES
+from wideangle_lab.bench.defaults.targets import Summary, Target, summaries, targets
+from wideangle_lab.bench.page import machine_of
+from wideangle_lab.bench.record import OURS, show
+from wideangle_lab.marks import fill_page
+
+CLASSIFIERS = (
+    OURS,
+    LOGISTIC,
+    "gradient boosting",
+    "CatBoost",
+    "random forest",
+    "Gaussian process",
+    "MLP",
+)
+VERDICTS = {True: "met", False: "**missed**", None: "not measured"}
+NUMBERS = re.compile(r"\d[\d,]*(\.\d+)?")
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """What the page says of the record."""
+    tables = summaries(record)
+    fitted = [table for table in tables if table.fits]
+    classifiers = [table for table in fitted if table.classes]
+    compared = [table for table in classifiers if table.losses]
+    parts = [
+        grid(OVERVIEW, classifiers),
+        *missing(tables),
+        "## Targets",
+        verdicts(targets(tables)),
+        "## Log-loss",
+        "Mean over the splits, on test rows, in nats; the lowest is bold. The last column is the "
+        "distance from logistic regression, relative to it.",
+        grid(LOSSES, compared),
+        "## Chains",
+        CHAINS_SAY,
+        grid(CHAINS, classifiers),
+        "## Latent features",
+        grid(FEATURES, [table for table in fitted if not table.classes]),
+        "## What fits warned of",
+        warned(tables),
+        "## Where it was measured",
+        where(record),
+    ]
+    return "\n\n".join(parts)
+
+
+def missing(tables: Sequence[Summary]) -> list[str]:
+    """Which tables of the panel are not there, which not in full, and what failed."""
+    n_fits = {table.name: len(table.fits) for table in tables}
+    absent = [name_of(name) for name in TABLES if name not in n_fits]
+    short = [
+        f"{name_of(name)} ({n} of {TABLES[name].n_seeds})"
+        for name, n in n_fits.items()
+        if n < TABLES[name].n_seeds
+    ]
+    lines = [f"Not measured, for want of data or time: {'; '.join(absent)}."] if absent else []
+    lines += [f"Not measured with all seeds: {'; '.join(short)}."] if short else []
+    return lines + [f"Failed: {name_of(t.name)}: {error}" for t in tables for error in t.errors]
+
+
+def verdicts(found: Iterable[Target]) -> str:
+    """Every target, and whether it was met."""
+    rows = (f"| {one.wish} | {one.measured} | {VERDICTS[one.met]} |" for one in found)
+    return "\n".join(["| target | measured | |", "|---|---|---|", *rows])
+
+
+def warned(tables: Sequence[Summary]) -> str:
+    """Warnings by how often they were given, numbers left out."""
+    lines = []
+    for table in tables:
+        texts = (NUMBERS.sub("…", text) for fit in table.fits for text in fit["warnings"])
+        lines += [f"- {name_of(table.name)}, {n} x: {text}" for text, n in Counter(texts).items()]
+    return "\n".join(lines) or "Nothing."
+
+
+def where(record: Mapping[str, Any]) -> str:
+    """Machines, versions and commits, and how many processes each had."""
+    parts = [part for cell in record["cells"].values() for part in cell.values()]
+    stamps = [part["stamp"] for part in parts if "stamp" in part]
+    places = Counter(f"{machine_of(one)}; commit {one['commit'] or 'unknown'}" for one in stamps)
+    loads = [one["machine"]["load_at_start"][0] for one in stamps]
+    days = sorted(one["finished"] for one in stamps)
+    head = (
+        f"From {days[0]} to {days[-1]}, each fit in a process of its own, the other classifiers of "
+        f"a split in another; load of the machine when they began {min(loads):g} to {max(loads):g}."
+    )
+    return "\n".join([head, "", *(f"- {n} of them on {place}" for place, n in places.items())])
+
+
+def name_of(name: str) -> str:
+    """The title, and that it is the feature sampler's where it is."""
+    return TABLES[name].title + ("" if TABLES[name].classes else " (features)")
+
+
+def grid(columns: Mapping[str, Callable[[Summary], str]], tables: Iterable[Summary]) -> str:
+    """One line for each table; the first column is text."""
+    rows = [[column(table) for column in columns.values()] for table in tables]
+    marks = ["---", *["---:"] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, marks, *rows))
+
+
+def shape(table: Summary) -> str:
+    """Rows, columns and classes."""
+    fit = table.fits[0]
+    sizes = (fit[name] for name in ("n_rows", "n_columns", "n_classes") if name in fit)
+    return " x ".join(f"{size:,}" for size in sizes)
+
+
+def loss(name: str) -> Callable[[Summary], str]:
+    """A column of log-losses."""
+
+    def column(table: Summary) -> str:
+        value = number(table.losses.get(name, math.nan), ".3f")
+        return f"**{value}**" if table.losses and name == table.lowest else value
+
+    return column
+
+
+def best_other(table: Summary) -> str:
+    """The lowest log-loss beside ours and that of logistic regression, and whose it is."""
+    others = {n: value for n, value in table.losses.items() if n not in (OURS, LOGISTIC)}
+    if not others:
+        return ""
+    best = min(others, key=lambda name: others[name])
+    return f"{loss(best)(table)} {best}"
+
+
+def pace(table: Summary) -> str:
+    """Effective draws a second of a second fit, or of a first where no second was measured."""
+    seconds = table.median("warm")
+    return show(table.median("ess") / (table.median("cold") if math.isnan(seconds) else seconds))
+
+
+def ended(table: Summary) -> str:
+    """Why chains stopped, and how often."""
+    return ", ".join(f"{why} {n}" for why, n in Counter(f["ending"] for f in table.fits).items())
+
+
+def number(value: float, form: str) -> str:
+    """Nothing where there is no number."""
+    return "" if math.isnan(value) else format(value, form)
+
+
+OVERVIEW: dict[str, Callable[[Summary], str]] = {
+    "table": lambda table: table.title,
+    "training rows x columns x classes": shape,
+    "first fit, s": lambda table: number(table.median("cold"), ".3g"),
+    "next, s": lambda table: number(table.median("warm"), ".3g"),
+    "without a warning": lambda table: f"{table.quiet} of {len(table.fits)}",
+    "log-loss": loss(OURS),
+    LOGISTIC: loss(LOGISTIC),
+    "best other": best_other,
+}
+LOSSES = (
+    {"table": OVERVIEW["table"]}
+    | {name: loss(name) for name in CLASSIFIERS}
+    | {"": lambda table: f"{table.above:+.1%}"}
+)
+CHAINS_SAY = (
+    "R-hat is the worst of all fits, of the numbers that predictions need and of all; effective "
+    "draws are the smallest number of a fit, all chains together, in the median of the fits, and "
+    "a second of a next fit. Chains end when they have converged, when their time is over, or "
+    "when they sit in different modes."
+)
+_AGREEMENT: dict[str, Callable[[Summary], str]] = {
+    "R-hat, predictions": lambda table: number(table.worst("rhat"), ".3f"),
+    "R-hat, all": lambda table: number(table.worst("rhat_all"), ".3f"),
+    "effective draws": lambda table: number(table.median("ess"), ",.0f"),
+    "a second": pace,
+    "ended": ended,
+}
+CHAINS: dict[str, Callable[[Summary], str]] = {
+    "table": OVERVIEW["table"],
+    "divergences": lambda table: str(sum(fit["divergent"] for fit in table.fits)),
+    **_AGREEMENT,
+}
+FEATURES: dict[str, Callable[[Summary], str]] = {
+    "data": OVERVIEW["table"],
+    "rows x columns": shape,
+    **{name: OVERVIEW[name] for name in ("first fit, s", "next, s", "without a warning")},
+    "components": lambda table: f"{table.median('n_components'):g}",
+    **_AGREEMENT,
+}
+
+
+def main(source: str, page: str) -> None:
+    """Write the page."""
+    record = json.loads(Path(source).read_text(encoding="utf-8"))
+    fill_page(Path(page), {"record": render(record)})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

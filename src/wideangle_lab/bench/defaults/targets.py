@@ -1,0 +1,179 @@
+"""What a record says: one summary for each table, and whether the targets are met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+from wideangle_lab.bench.defaults.loop import FIT, RIVALS
+from wideangle_lab.bench.defaults.rivals import LOGISTIC
+from wideangle_lab.bench.defaults.tables import TABLES
+from wideangle_lab.bench.record import OURS
+
+SMALL = 5000
+"""Training rows of a table that counts as small."""
+ABOVE = 0.02
+"""How far our log-loss may be above that of logistic regression."""
+QUIET = 0.9
+"""Least share of the fits without a warning."""
+BLOCK_SECONDS = 10.0
+BLOCK_SHARE = 19 / 20
+BLOCK_ESS = 20 * 0.011
+EEG_RHAT = 1.05
+
+
+class Summary(NamedTuple):
+    """All fits of a table."""
+
+    name: str
+    fits: Sequence[Mapping[str, Any]]
+    losses: Mapping[str, float]
+    """Mean log-loss by classifier, ours first, over the seeds that have both parts."""
+    errors: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """As the page names it."""
+        return TABLES[self.name].title
+
+    @property
+    def classes(self) -> bool:
+        """Whether it is a table of the classifier."""
+        return TABLES[self.name].classes
+
+    @property
+    def quiet(self) -> int:
+        """Fits without a warning."""
+        return sum(not fit["warnings"] for fit in self.fits)
+
+    @property
+    def above(self) -> float:
+        """How far our mean log-loss is above that of logistic regression, relative to it."""
+        return self.losses[OURS] / self.losses[LOGISTIC] - 1.0
+
+    @property
+    def lowest(self) -> str:
+        """The classifier with the lowest mean log-loss."""
+        return min(self.losses, key=lambda name: self.losses[name])
+
+    def median(self, name: str) -> float:
+        """Median over the fits that have this number; NaN if none has."""
+        return median(found) if (found := self._known(name)) else math.nan
+
+    def worst(self, name: str) -> float:
+        """Largest over the fits."""
+        return max(self._known(name), default=math.nan)
+
+    def _known(self, name: str) -> list[float]:
+        return [fit[name] for fit in self.fits if fit.get(name) is not None]
+
+
+class Target(NamedTuple):
+    """Something that was wished for."""
+
+    wish: str
+    measured: str
+    met: bool | None
+    """None where nothing was measured."""
+
+
+def summaries(record: Mapping[str, Any]) -> list[Summary]:
+    """Tables of the record, in the order of the panel."""
+    found = []
+    for name in TABLES:
+        cells = [cell for key, cell in record["cells"].items() if key.rpartition("/")[0] == name]
+        parts = [cell[part] for cell in cells for part in (FIT, RIVALS) if part in cell]
+        fits = [cell[FIT] for cell in cells if FIT in cell and "error" not in cell[FIT]]
+        errors = [part["error"] for part in parts if "error" in part]
+        if fits or errors:
+            found.append(Summary(name, fits, losses_of(cells), errors))
+    return found
+
+
+def losses_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean log-loss by classifier, over cells that have a fit and rivals."""
+    both = [c for c in cells if all("error" not in c.get(p, {"error": ""}) for p in (FIT, RIVALS))]
+    both = [cell for cell in both if "log_loss" in cell[FIT]]
+    if not both:
+        return {}
+    shared = [n for n in both[0][RIVALS][RIVALS] if all(n in c[RIVALS][RIVALS] for c in both)]
+    return {OURS: mean(cell[FIT]["log_loss"] for cell in both)} | {
+        name: mean(cell[RIVALS][RIVALS][name]["log_loss"] for cell in both) for name in shared
+    }
+
+
+def targets(tables: Sequence[Summary]) -> list[Target]:
+    """Every target, in the order of their weight."""
+    compared = [table for table in tables if table.losses]
+    return [
+        _quiet(tables),
+        _logistic(compared),
+        _lowest([table for table in compared if table.worst("n_rows") <= SMALL]),
+        _divergences([table for table in tables if table.classes]),
+        *_block_images([table for table in tables if table.name == "block-images"]),
+        _eeg([table for table in tables if table.name == "eeg"]),
+    ]
+
+
+def _quiet(tables: Sequence[Summary]) -> Target:
+    n_fits = sum(len(table.fits) for table in tables)
+    n_quiet = sum(table.quiet for table in tables)
+    met = n_quiet >= QUIET * n_fits if n_fits else None
+    return Target("no warning in nine fits of ten", f"{n_quiet} of {n_fits}", met)
+
+
+def _logistic(tables: Sequence[Summary]) -> Target:
+    wish = f"mean log-loss nowhere more than {ABOVE:.0%} above logistic regression"
+    if not tables:
+        return Target(wish, "", None)
+    over = [table for table in tables if table.above > ABOVE]
+    said = ", ".join(f"{table.title} {table.above:+.0%}" for table in over)
+    worst = max(tables, key=lambda table: table.above)
+    said = said or f"at most {worst.above:+.1%} ({worst.title})"
+    return Target(wish, said, not over)
+
+
+def _lowest(tables: Sequence[Summary]) -> Target:
+    n_first = sum(table.lowest == OURS for table in tables)
+    wish = f"lowest of all on half of the tables with up to {SMALL:,} training rows"
+    met = 2 * n_first >= len(tables) if tables else None
+    return Target(wish, f"{n_first} of {len(tables)}", met)
+
+
+def _divergences(tables: Sequence[Summary]) -> Target:
+    n = sum(fit["divergent"] for table in tables for fit in table.fits)
+    draws = sum(fit["n_draws"] for table in tables for fit in table.fits)
+    return Target("no divergences", f"{n} of {draws:,} draws", n == 0 if draws else None)
+
+
+def _block_images(tables: Sequence[Summary]) -> list[Target]:
+    fits = [fit for table in tables for fit in table.fits]
+    quiet = [fit for fit in fits if not fit["warnings"]]
+    first, next_ = (
+        sum((fit.get(name) or math.inf) <= BLOCK_SECONDS for fit in quiet)
+        for name in ("cold", "warm")
+    )
+    sizes = [table.median("ess_per_sweep") for table in tables]
+    return [
+        Target(
+            f"Block-Images: no warning and at most {BLOCK_SECONDS:g} s in 19 of 20 seeds",
+            f"{first} of {len(fits)}; {next_} by the second fit of a process",
+            first >= BLOCK_SHARE * len(fits) if fits else None,
+        ),
+        Target(
+            f"Block-Images: {BLOCK_ESS:g} effective draws of the log-likelihood a sweep",
+            f"{sizes[0]:.2g}" if fits else "",
+            sizes[0] >= BLOCK_ESS if fits else None,
+        ),
+    ]
+
+
+def _eeg(tables: Sequence[Summary]) -> Target:
+    wish = f"EEG: R-hat at most {EEG_RHAT:g}"
+    if not tables or not tables[0].fits:
+        return Target(wish, "", None)
+    worst, needed = tables[0].worst("rhat_all"), tables[0].worst("rhat")
+    said = f"{worst:.2f}; {needed:.2f} of what predictions need"
+    return Target(wish, said, worst <= EEG_RHAT)
