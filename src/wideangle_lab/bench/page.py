@@ -26,6 +26,7 @@ NAMES = {
     "jax": "JAX",
     "numpyro": "NumPyro",
     "blackjax": "BlackJAX",
+    "catboost": "CatBoost",
     "scikit-learn": "scikit-learn",
     "numpy": "NumPy",
     "scipy": "SciPy",
