@@ -137,6 +137,15 @@ def test_the_page_has_all_of_it():
     assert "2 cores of an P with 8 GiB, JAX 1; commit abc" in text
 
 
+def test_seconds_of_a_busy_machine_are_left_out():
+    loaded = STAMP | {"machine": STAMP["machine"] | {"load_at_start": [3.1]}}
+    record = make_record(iris=make_fit(cold=80.0, stamp=loaded))
+    assert "| Iris | 100 x 4 x 2 |  |  | 1 of 1 |" in page.render(record)
+    assert "Seconds of 1 fits that began on a busy machine" in page.render(record)
+    record["cells"]["iris/1"] = {"fit": make_fit()}
+    assert "| Iris | 100 x 4 x 2 | 8 | 2 | 2 of 2 |" in page.render(record)
+
+
 def test_the_page_is_that_of_the_record():
     text = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
     record = json.loads(RECORD.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from typing import Any
 
 from wideangle_lab.bench.defaults.rivals import LOGISTIC
 from wideangle_lab.bench.defaults.tables import TABLES
-from wideangle_lab.bench.defaults.targets import Summary, Target, summaries, targets
+from wideangle_lab.bench.defaults.targets import Summary, Target, busy, summaries, targets
 from wideangle_lab.bench.page import machine_of
 from wideangle_lab.bench.record import OURS, show
 from wideangle_lab.marks import fill_page
@@ -63,7 +63,7 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def missing(tables: Sequence[Summary]) -> list[str]:
-    """Which tables of the panel are not there, which not in full, and what failed."""
+    """Seconds, tables and seeds that are not there, and what failed."""
     n_fits = {table.name: len(table.fits) for table in tables}
     absent = [name_of(name) for name in TABLES if name not in n_fits]
     short = [
@@ -71,7 +71,9 @@ def missing(tables: Sequence[Summary]) -> list[str]:
         for name, n in n_fits.items()
         if n < TABLES[name].n_seeds
     ]
-    lines = [f"Not measured, for want of data or time: {'; '.join(absent)}."] if absent else []
+    n_busy = sum(busy(fit) for table in tables for fit in table.fits)
+    lines = [f"Seconds of {n_busy} fits that began on a busy machine are left out."] * (n_busy > 0)
+    lines += [f"Not measured, for want of data or time: {'; '.join(absent)}."] if absent else []
     lines += [f"Not measured with all seeds: {'; '.join(short)}."] if short else []
     return lines + [f"Failed: {name_of(t.name)}: {error}" for t in tables for error in t.errors]
 
@@ -145,8 +147,9 @@ def best_other(table: Summary) -> str:
 
 def pace(table: Summary) -> str:
     """Effective draws a second of a second fit, or of a first where no second was measured."""
-    seconds = table.median("warm")
-    return show(table.median("ess") / (table.median("cold") if math.isnan(seconds) else seconds))
+    next_, first = table.seconds("warm"), table.seconds("cold")
+    value = table.median("ess") / (first if math.isnan(next_) else next_)
+    return "" if math.isnan(value) else show(value)
 
 
 def ended(table: Summary) -> str:
@@ -162,8 +165,8 @@ def number(value: float, form: str) -> str:
 OVERVIEW: dict[str, Callable[[Summary], str]] = {
     "table": lambda table: table.title,
     "training rows x columns x classes": shape,
-    "first fit, s": lambda table: number(table.median("cold"), ".3g"),
-    "next, s": lambda table: number(table.median("warm"), ".3g"),
+    "first fit, s": lambda table: number(table.seconds("cold"), ".3g"),
+    "next, s": lambda table: number(table.seconds("warm"), ".3g"),
     "without a warning": lambda table: f"{table.quiet} of {len(table.fits)}",
     "log-loss": loss(OURS),
     LOGISTIC: loss(LOGISTIC),

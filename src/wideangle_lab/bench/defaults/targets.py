@@ -18,6 +18,8 @@ ABOVE = 0.02
 """How far our log-loss may be above that of logistic regression."""
 QUIET = 0.9
 """Least share of the fits without a warning."""
+BUSY = 1.5
+"""Load for each core at the start of a fit from which on its seconds say nothing."""
 BLOCK_SECONDS = 10.0
 BLOCK_SHARE = 19 / 20
 BLOCK_ESS = 20 * 0.011
@@ -62,12 +64,22 @@ class Summary(NamedTuple):
         """Median over the fits that have this number; NaN if none has."""
         return median(found) if (found := self._known(name)) else math.nan
 
+    def seconds(self, name: str) -> float:
+        """Median over the fits that began on a machine that was not busy; NaN if none did."""
+        return self._replace(fits=[fit for fit in self.fits if not busy(fit)]).median(name)
+
     def worst(self, name: str) -> float:
         """Largest over the fits."""
         return max(self._known(name), default=math.nan)
 
     def _known(self, name: str) -> list[float]:
         return [fit[name] for fit in self.fits if fit.get(name) is not None]
+
+
+def busy(fit: Mapping[str, Any]) -> bool:
+    """Whether other programs had the machine when the fit began."""
+    machine = fit["stamp"]["machine"]
+    return machine["load_at_start"][0] > BUSY * machine["cores"]
 
 
 class Target(NamedTuple):
