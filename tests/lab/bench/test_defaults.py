@@ -137,6 +137,13 @@ def test_the_page_has_all_of_it():
     assert "2 cores of an P with 8 GiB, JAX 1; commit abc" in text
 
 
+def test_a_verdict_of_a_part_of_the_panel_is_one_so_far(monkeypatch):
+    record = {"cells": {f"iris/{seed}": {"fit": make_fit()} for seed in range(5)}}
+    assert "| no divergences | 0 of 20,000 draws | met so far |" in page.render(record)
+    monkeypatch.setattr(page, "TABLES", {"iris": tables.TABLES["iris"]})
+    assert "| no divergences | 0 of 20,000 draws | met |" in page.render(record)
+
+
 def test_seconds_of_a_busy_machine_are_left_out():
     loaded = STAMP | {"machine": STAMP["machine"] | {"load_at_start": [3.1]}}
     record = make_record(iris=make_fit(cold=80.0, stamp=loaded))

@@ -44,7 +44,7 @@ def render(record: Mapping[str, Any]) -> str:
         grid(OVERVIEW, classifiers),
         *missing(tables),
         "## Targets",
-        verdicts(targets(tables)),
+        verdicts(targets(tables), whole=all(complete(tables, name) for name in TABLES)),
         "## Log-loss",
         "Mean over the splits, on test rows, in nats; the lowest is bold. The last column is the "
         "distance from logistic regression, relative to it.",
@@ -78,9 +78,18 @@ def missing(tables: Sequence[Summary]) -> list[str]:
     return lines + [f"Failed: {name_of(t.name)}: {error}" for t in tables for error in t.errors]
 
 
-def verdicts(found: Iterable[Target]) -> str:
-    """Every target, and whether it was met."""
-    rows = (f"| {one.wish} | {one.measured} | {VERDICTS[one.met]} |" for one in found)
+def complete(tables: Sequence[Summary], name: str) -> bool:
+    """Whether a table was fitted with all seeds."""
+    return any(t.name == name and len(t.fits) >= TABLES[name].n_seeds for t in tables)
+
+
+def verdicts(found: Iterable[Target], *, whole: bool) -> str:
+    """Every target, and whether it was met; by part of the panel only so far."""
+    so_far = "" if whole else " so far"
+    rows = (
+        f"| {t.wish} | {t.measured} | {VERDICTS[t.met]}{so_far * (t.met is not None)} |"
+        for t in found
+    )
     return "\n".join(["| target | measured | |", "|---|---|---|", *rows])
 
 
