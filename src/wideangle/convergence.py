@@ -217,8 +217,11 @@ def _in_modes(values: Mapping[str, Any], found: Agreement) -> bool:
         draws = draws[(..., *map(int, place[:-1].split(", ")))]
     if found.constant:
         return draws.shape[1] >= LEAST_ALONE
-    size = np.nanmedian([ess_bulk(chain[None]) for chain in draws])
-    drift = np.nanmedian([rhat(chain[None]) for chain in draws])
+    alone = np.array([(ess_bulk(chain[None]), rhat(chain[None])) for chain in draws])
+    alone = alone[~np.isnan(alone).any(axis=1)]
+    if not len(alone):
+        return False
+    size, drift = np.median(alone, axis=0)
     moves_well = size >= LEAST_ALONE and drift < DRIFT
     return found.rhat > RHAT_LIMIT and moves_well and (found.rhat**2 - 1.0) * size > MODES_LIMIT
 

@@ -77,3 +77,14 @@ def test_stopping_by_the_rule_does_not_bias_means():
         scores.append(found["x"].mean() * np.sqrt(ending.ess))
     assert abs(np.mean(scores)) * np.sqrt(len(scores)) < 4.0
     assert 0.7 < np.std(scores) < 1.3
+
+
+def test_numbers_that_hardly_ever_change_are_checked_without_a_warning():
+    rng = np.random.default_rng(0)
+
+    def extend(n_draws):
+        rare = np.zeros((4, n_draws))
+        rare[:, rng.integers(0, n_draws, 2)] = 1.0
+        return {"x": rare}
+
+    assert until_converged(extend, max_time=5.0, most=1000).reason in {"converged", "memory"}

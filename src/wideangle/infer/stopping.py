@@ -111,7 +111,8 @@ def _check(watched: Watched) -> tuple[float, float, float]:
     if np.isnan(largest).all():
         return 1.0, math.inf, 0.0
     worst = int(np.nanargmax(largest))
-    smallest = min(np.nanmin(ess_bulk(every)), np.nanmin(ess_tail(every)))
+    # Of a number that is nearly constant the tail may have no size.
+    smallest = np.nanmin(np.fmin(ess_bulk(every), ess_tail(every)))
     alone = sum(float(ess_bulk(chain[None, :, worst])) for chain in every)
     return float(largest[worst]), float(smallest), alone
 
