@@ -31,7 +31,7 @@ from wideangle.latent_features.posterior import (
 )
 from wideangle.latent_features.predict import score, stacked
 from wideangle.latent_features.presentation import FeaturePresentation
-from wideangle.latent_features.rows import on_device, rows_for_sweeps, rows_in_memory
+from wideangle.latent_features.rows import home_of, on_device, rows_for_sweeps, rows_in_memory
 from wideangle.latent_features.settings import (
     design_of,
     fingerprint_of,
@@ -203,21 +203,26 @@ class LatentFeatureModel(
         hidden, seen = self._hide(X)
         self.scaling_ = learn_scaling(seen, standardise=self.standardise)
         matrix, offset = self.scaling_.apply(seen)
-        in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
-        rows = rows_for_sweeps(matrix, offset, in_memory)
-        task = self._task(X.shape, self._plan(), on_device=on_device(matrix))
-        if self.choice("inference").n_draws == AUTO:
-            task = replace(task, max_time=self._max_time())
-        if self.checkpoint is not None:
-            settings = self._plain_settings() | {"on_device": on_device(matrix)}
-            mark = fingerprint_of(settings, matrix, offset, self._seed)
-            task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
-        self._keep(fit(key, in_memory, rows, task), X.shape[0])
+        with home_of(matrix):
+            self._keep(self._run(key, matrix, offset), X.shape[0])
         if hidden is not None:
             matrix, offset = self.scaling_.apply(X)
             found = stacked.chain_weights(self.chains_, matrix, hidden, self._seed, offset)
             self.chains_ = self.chains_._replace(stacked=found)
         return self
+
+    def _run(self, key: Any, matrix: Any, offset: np.ndarray | None) -> Fitted:
+        """Search for features and run the chains on rows in memory."""
+        in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
+        rows, there = rows_for_sweeps(matrix, offset, in_memory), on_device(matrix)
+        task = self._task(matrix.shape, self._plan(), on_device=there)
+        if self.choice("inference").n_draws == AUTO:
+            task = replace(task, max_time=self._max_time())
+        if self.checkpoint is not None:
+            settings = self._plain_settings() | {"on_device": there}
+            mark = fingerprint_of(settings, matrix, offset, self._seed)
+            task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
+        return fit(key, in_memory, rows, task)
 
     def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
         """Entries that weights of chains are learned from, and the rows without them."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
@@ -12,6 +14,20 @@ from scipy import sparse
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.rows.protocol import Rows
 from wideangle.sharding import current_mesh, dividing
+
+WORTH_A_DEVICE = 2**20
+"""Entries from which rows are: fewer are swept over faster where every small step is."""
+
+
+def home_of(matrix: Any) -> AbstractContextManager[Any]:
+    """Where a fit of these rows runs: on JAX's default device, and on the CPU if there are few.
+
+    A device that the user has chosen stays.
+    """
+    chosen = jax.config.jax_default_device is not None or current_mesh() is not None  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen or jax.default_backend() == "cpu" or np.prod(matrix.shape) >= WORTH_A_DEVICE:
+        return nullcontext()
+    return jax.default_device(jax.devices("cpu")[0])
 
 
 def has_gaps(matrix: Any) -> bool:

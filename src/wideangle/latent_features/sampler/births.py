@@ -148,7 +148,7 @@ class Setting(NamedTuple):
     """Weights of small features are below."""
 
 
-SMALL = 0.1
+SMALL = 0.5
 
 
 def small(n_rows: int) -> float:
