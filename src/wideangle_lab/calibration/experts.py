@@ -33,12 +33,15 @@ from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import (
     ExpertLikelihood,
     LogisticExperts,
+    Pair,
     SoftmaxExperts,
     Weights,
     log_lik,
     predict,
 )
-from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting
+from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_mcmc
+from wideangle.mixture_of_experts.task import Task
+from wideangle.posterior import Draws, evenly
 from wideangle.priors.components import (
     ComponentPrior,
     GaussianComponents,
@@ -47,6 +50,7 @@ from wideangle.priors.components import (
 )
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.settings import Sampling
 from wideangle.types import Array, Key, Scalar
 from wideangle_lab.calibration.verdicts import Ranked, Restarted, judge_changes, judge_ranks
 
@@ -91,12 +95,15 @@ class Case(NamedTuple):
     prior: str
     sampler: str
     n_classes: int = 2
+    automatic: bool = False
+    """Whether ranks are those of whole fits, whose chains end by themselves."""
 
     @property
     def name(self) -> str:
         """Folder-like name."""
         classes = "" if self.n_classes == 2 else f", {self.n_classes} classes"  # noqa: PLR2004
-        return f"experts/{self.prior}{classes}/{self.sampler}"
+        length = ", automatic length" if self.automatic else ""
+        return f"experts/{self.prior}{classes}/{self.sampler}{length}"
 
     @property
     def expert(self) -> ExpertLikelihood:
@@ -115,6 +122,7 @@ class Case(NamedTuple):
 
 CASES = [Case(prior, sampler) for prior in PRIORS for sampler in SAMPLERS]
 CASES += [Case(COMMON, "hmc"), Case(COMMON, "hmc", 3), Case("mutual-angular I", "hmc", 3)]
+CASES += [Case(COMMON, "hmc", automatic=True)]
 
 
 def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
@@ -201,6 +209,8 @@ def calibrate(
     case: Case, *, n_sets: int, seed: int, samplers: dict[str, Sampler] = SAMPLERS
 ) -> Ranked:
     """Ranks of the truth among draws of the sampler, for many simulated data sets."""
+    if case.automatic:
+        return _whole_fits(case, n_sets=n_sets // 4, seed=seed)
     method, effort = samplers[case.sampler], EFFORTS[case.sampler]
     keys = jax.random.split(jax.random.key(seed), 4)
     points, targets = jax.jit(jax.vmap(partial(simulate, case=case)))(
@@ -217,6 +227,40 @@ def calibrate(
 
     truth = jax.jit(jax.vmap(of_truth))(points, targets)
     return judge_ranks(truth, found.draws.values, seed=seed, acceptance=found.acceptance)
+
+
+def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
+    """Ranks among draws of whole fits: starts, both stages of warm-up, automatic length.
+
+    Data sets of one class are left out, as a classifier does: which they are depends on what is
+    observed alone, so ranks stay uniform.
+    """
+    task = Task(case.priors, Pair(False, False), case.expert, Sampling(), progress=False)
+    draw_set = jax.jit(partial(simulate, case=case))
+
+    @jax.jit
+    def describe(draw: dict[str, Any], targets: Array) -> dict[str, Scalar]:
+        return quantities(draw, problem_of(case, targets))
+
+    truths, found, lengths = [], [], []
+    for key in jax.random.split(jax.random.key(seed), 4 * n_sets):
+        key_set, key_fit = jax.random.split(key)
+        x, targets = draw_set(key_set)
+        if len(truths) == n_sets or len(np.unique(targets)) == 1:
+            continue
+        draws = fit_mcmc(key_fit, task, problem_of(case, targets).data).draws
+        flat = Draws({name: draws.values[name] for name in ("weights", "scales")}).flat
+        chosen = evenly(draws.n_chains * draws.n_draws, N_DRAWS)
+        some = [jax.tree.map(lambda leaf, i=i: leaf[i], flat) for i in chosen]
+        truths.append(describe(_as_draw(case, x), targets))
+        found.append(_stacked([describe(one, targets) for one in some]))
+        lengths.append(draws.n_draws)
+    length = float(np.mean(lengths))
+    return judge_ranks(_stacked(truths), _stacked(found), seed=seed, mean_length=length)
+
+
+def _stacked(parts: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
 
 def _as_draw(case: Case, x: Point) -> dict[str, Any]:
