@@ -54,7 +54,7 @@ settings.register_profile("wideangle", deadline=None, derandomize=True, database
 settings.load_profile("wideangle")
 
 
-SLOW_LIMIT = 300
+SLOW_LIMIT = 600
 """Seconds that a slow test may take; the limit of the others is in pyproject.toml."""
 
 MAPS = Path("/proc/self/maps")

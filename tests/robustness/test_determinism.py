@@ -23,6 +23,7 @@ def test_draws_do_not_depend_on_threads_or_jobs(family, models):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compile_quickly")
 def test_jobs_of_joblib_give_the_folds_of_one_process(monkeypatch):
     # Workers inherit the environment, not what this process has told JAX since.
     monkeypatch.setenv("JAX_ENABLE_X64", "1")

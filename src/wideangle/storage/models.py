@@ -48,6 +48,8 @@ def check_numbers(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if name == "start_objectives":  # a search that found nothing has none
             continue
+        if array.dtype.kind == "f" and array.dtype.itemsize < 4:  # noqa: PLR2004
+            raise ValueError(f"array {name!r} has type {array.dtype}, in which nothing is computed")
         most = LARGEST_SHIFT if name in ("shift", "scale") else LARGEST
         if array.dtype.kind == "f" and not float(np.max(np.abs(array), initial=0.0)) <= most:
             raise ValueError(f"array {name!r} holds a number that is not finite or too large")

@@ -104,9 +104,9 @@ def test_a_sweep_moves_the_chain_and_its_floor_is_two_products():
     assert not sweeper.chain.draws
     first, second = np.asarray(sweeper.sweep()), np.asarray(sweeper.sweep())
     assert np.any(first[:, :6] != second[:, :6])
-    assert int(sweeper.chain.features.n_live) == features.SMALL.features
+    assert int(sweeper.chain.features.n_live) == features.SMALL.components
     products, sums = sweeper.floor()
-    assert products.shape == (features.SMALL.rows, features.SMALL.features)
+    assert products.shape == (features.SMALL.rows, features.SMALL.components)
     assert sums.shape == features.SMALL[:2]
 
 
