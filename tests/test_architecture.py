@@ -19,6 +19,7 @@ LAYERS = {
     "sharding": "",
     # Joblib on Dask: knows no model.
     "cluster": "",
+    "compiled": "",
     "settings": "",
     # What a family gives to those who show it, and where families are listed.
     "presentation": "types checks diagnostics convergence posterior frames",
@@ -47,10 +48,10 @@ LAYERS = {
     "plots": FOUNDATION,
     "report": f"{FOUNDATION} frames runs plots",
     "demo": f"{MATHS} frames runs plots report",
-    "cli": f"{FOUNDATION} registry frames runs report demo __init__",
+    "cli": f"{FOUNDATION} compiled registry frames runs report demo __init__",
     "__main__": "cli",
     # Public names: re-exports what is below the command line.
-    "__init__": MATHS,
+    "__init__": f"{MATHS} compiled",
 }
 
 
