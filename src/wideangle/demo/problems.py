@@ -41,14 +41,14 @@ class Result(NamedTuple):
     rows: list[Row]
 
 
-class Lengths(NamedTuple):
-    """Warm-up, draws and steps per draw of the chains."""
+class Chains(NamedTuple):
+    """How long the chains may be: as long as predictions need, in a demo that is soon over."""
 
-    experts: tuple[int, int, int] = (150, 100, 1)
-    features: tuple[int, int, int] = (30, 20, 3)
+    experts: Sampling = Sampling(max_time=12)
+    features: Sampling = Sampling(max_time=20)
 
 
-def experts(seed: int, lengths: Lengths) -> Result:
+def experts(seed: int, chains: Chains) -> Result:
     """Four linear rules, hidden; six experts with and without repulsion, and one rule alone."""
     data = mixture_data(seed, N_TRAIN + N_TEST)
     numbers = np.asarray(data.y)
@@ -61,7 +61,7 @@ def experts(seed: int, lengths: Lengths) -> Result:
         model = MixtureOfExpertsClassifier(
             N_EXPERTS,
             prior=MutualAngularPrior(cosine=cosine),
-            inference=_sampling(lengths.experts),
+            inference=chains.experts,
             progress=False,
             random_state=seed,
         )
@@ -75,7 +75,7 @@ def experts(seed: int, lengths: Lengths) -> Result:
     return Result(_run("moe", model, rows, "mixture_data", seed, stages), table)
 
 
-def features(seed: int, lengths: Lengths) -> Result:
+def features(seed: int, chains: Chains) -> Result:
     """Four shapes, hidden, their number too; PCA is told the number."""
     data, new = block_images(seed, N_IMAGES), block_images(seed + 1, N_IMAGES)
     pca = PCA(len(data.features)).fit(data.X)
@@ -84,7 +84,7 @@ def features(seed: int, lengths: Lengths) -> Result:
     table = [Row("PCA, told that there are 4", cells)]
     stages = Stages()
     model = LatentFeatureModel(
-        inference=_sampling(lengths.features), progress=False, random_state=seed
+        inference=chains.features, progress=False, random_state=seed
     )
     with stages.time("fit"):
         model = _fit(model, data.X)
@@ -94,11 +94,6 @@ def features(seed: int, lengths: Lengths) -> Result:
     rows = _rows(Encoding(tuple(Number(name) for name in names)), data.X, new.X)
     more = {"image_shape": [SIDE, SIDE]}
     return Result(_run("features", model, rows, "block_images", seed, stages, more), table)
-
-
-def _sampling(lengths: tuple[int, int, int]) -> Sampling:
-    n_warmup, n_draws, thin = lengths
-    return Sampling(n_warmup=n_warmup, n_draws=n_draws, thin=thin, n_chains=2)
 
 
 def angles(model: Any) -> tuple[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,10 +37,10 @@ def take(
     output: Path,
     begin: Callable[[str], None],
     end: Callable[[str], None],
-    lengths: problems.Lengths | None = None,
+    chains: problems.Chains | None = None,
 ) -> Tour:
     """Fit and write everything; ``begin`` and ``end`` are told the name of each stage."""
-    lengths = lengths or problems.Lengths()
+    chains = chains or problems.Chains()
 
     def stage(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         begin(name)
@@ -50,10 +49,9 @@ def take(
         return result
 
     # Nearly all of the time is compilation, which runs outside of Python: two at once pay off.
-    with warnings.catch_warnings(), ThreadPoolExecutor(1) as beside:
-        warnings.simplefilter("ignore")  # short chains warn; the pages say it in their place
-        expected = beside.submit(stage, "experts", problems.experts, seed, lengths)
-        features = stage("features", problems.features, seed, lengths)
+    with ThreadPoolExecutor(1) as beside:
+        expected = beside.submit(stage, "experts", problems.experts, seed, chains)
+        features = stage("features", problems.features, seed, chains)
         experts = expected.result()
     begin("pages")
     found = Tour(experts, features)
