@@ -43,7 +43,7 @@ def settle(monkeypatch, key, pool, one, birth, log_ratio):
     """Offer a birth or death whose acceptance is known."""
     monkeypatch.setattr(births, "_log_ratio", lambda *all: log_ratio if birth else -log_ratio)
     without = pool if birth else take_out(pool, one.slot)
-    offer = Offer(jnp.array(birth), jnp.array(True), 1, 1.0)
+    offer = Offer(jnp.array(birth), jnp.array(True), 1)
     setting = Setting(0.0, None, None, None, None, 1.0)
     return births._settle(key, without, one, offer, 0.0, setting, DESIGN)
 

@@ -6,6 +6,7 @@ import pytest
 
 from latent_features.test_sweep import (
     LIMIT,
+    _anchor_forgotten,
     _empty_column_in_cycles,
     _no_jacobian_of_lengths_in_cycles,
     _no_jacobian_of_weights_in_cycles,
@@ -26,8 +27,8 @@ from wideangle_lab.calibration.feature_problem import (
 )
 
 ROOM, N_STATES = 40, 4000
-CYCLES = {"n_null_moves": 0, "n_single_moves": 0, "n_cycles": 6}
-BIRTHS = {"n_null_moves": 6, "n_single_moves": 6, "n_cycles": 2}
+CYCLES = {"n_null_moves": 0, "n_anchored_moves": 0, "n_cycles": 6}
+BIRTHS = {"n_null_moves": 6, "n_anchored_moves": 6, "n_cycles": 2}
 
 
 def restarts(features, moves):
@@ -46,7 +47,7 @@ def restarts(features, moves):
             DenseRows(rows),
             rows @ state.components.vectors.T,
             rows @ newborns.vectors[: design.n_null_moves].T,
-            jax.random.randint(keys[4], (design.n_single_moves,), 0, N_ROWS),
+            jax.random.randint(keys[4], (design.n_anchored_moves,), 0, N_ROWS),
         )
         moved, columns, n_moved = birth_moves(keys[5], state, newborns, known, level, design)
         return statistics(state, rows), statistics(attached(moved, columns), rows), n_moved
@@ -76,6 +77,7 @@ def test_moves_of_small_features_leave_the_joint_law_alone(features, moves):
         (_no_jacobian_of_lengths_in_cycles, CYCLES),
         (_others_forgotten_in_cycles, CYCLES),
         (_victims_forgotten, BIRTHS),
+        (_anchor_forgotten, BIRTHS),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -72,7 +72,7 @@ def test_sweeps_leave_the_power_law_model_alone(design):
 @pytest.mark.parametrize("features", ["gaussian", "polar"])
 def test_many_births_and_deaths_leave_the_joint_law_alone(features):
     """What few of them do wrong is too rare to be seen."""
-    design = Design(features, False, n_null_moves=10, n_single_moves=10, n_cycles=20)
+    design = Design(features, False, n_null_moves=10, n_anchored_moves=10, n_cycles=20)
     verdict = geweke(design, n=6000, n_sweeps=6, seed=4)
     assert verdict.worst < LIMIT, verdict.z
 
@@ -194,13 +194,14 @@ def _bound_forgotten_in_births(monkeypatch):
     monkeypatch.setattr(lfm_births, "level_bound", lambda *arrays: jnp.full((), 1e-30))
 
 
-def _single_row_counted_once(monkeypatch):
-    right = lfm_births._single_fit
+def _anchor_forgotten(monkeypatch):
+    """A death that takes any user of a feature as its anchor, and does not say of how many."""
+    right = lfm_births._anchored_fit
 
-    def fit(weight, length, square, n_rows, *rest):
-        return right(weight, length, square, n_rows, *rest) - jnp.log(n_rows)
+    def fit(one, *rest):
+        return right(one, *rest) + jnp.log(jnp.sum(one.column))
 
-    monkeypatch.setattr(lfm_births, "_single_fit", fit)
+    monkeypatch.setattr(lfm_births, "_anchored_fit", fit)
 
 
 def _empty_column_in_cycles(monkeypatch):
@@ -254,7 +255,7 @@ FAULTS = [
     _all_rows_in_the_pull,
     _victims_forgotten,
     _bound_forgotten_in_births,
-    _single_row_counted_once,
+    _anchor_forgotten,
     _order_ignored,
     _no_thinning,
 ]

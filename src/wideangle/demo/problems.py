@@ -83,9 +83,7 @@ def features(seed: int, chains: Chains) -> Result:
     cells = _shapes(pca.components_, data.features), _rms(rebuilt - new.signal)
     table = [Row("PCA, told that there are 4", cells)]
     stages = Stages()
-    model = LatentFeatureModel(
-        inference=chains.features, progress=False, random_state=seed
-    )
+    model = LatentFeatureModel(inference=chains.features, progress=False, random_state=seed)
     with stages.time("fit"):
         model = _fit(model, data.X)
     cells = _shapes(model.components_, data.features), _rms(model.reconstruct(new.X) - new.signal)

@@ -29,9 +29,7 @@ FARTHEST = 1e15
 """Most that an entry of new rows may be, in units of the spread of the rows fitted to."""
 RANGE = 1e8
 """Settings in units of the data may be this many times larger or smaller than the spread."""
-SINGLE_ROWS = 100
-"""Rows for each try of a birth or death of a feature of a single row in a sweep."""
-NULL_ENTRIES, CYCLE_ENTRIES = 2**21, 2**19
+BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**19
 """Entries that births and cycles of small features may read in a sweep: small data have time."""
 BLOCK_ENTRIES = 2**20
 """Entries looked at together."""
@@ -161,7 +159,7 @@ def design_of(
 ) -> tuple[Design, Values]:
     """The sampler's settings and values, for rows divided by ``scale``."""
     learned = set()
-    n_rows, dim = shape
+    dim = shape[1]
 
     def value(name: str, setting: Any, start: float | None) -> float | None:
         if setting == LEARN:
@@ -196,8 +194,8 @@ def design_of(
         noise=Gamma(1.0, 0.05),
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
-        n_single_moves=int(np.clip(n_rows // SINGLE_ROWS, 3, 16)),
-        n_null_moves=_affordable(NULL_ENTRIES, shape, (3, 48)),
+        n_anchored_moves=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
+        n_null_moves=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
         n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 16)),
     )
     return design, Values(alpha, discount, strength, noise, concentration, rate)

@@ -85,15 +85,15 @@ class Design:
     """Single features offered another place in the order, per sweep, beside all at once."""
     n_null_moves: int = 3
     """Births or deaths of features that explain nothing, per sweep."""
-    n_single_moves: int = 3
-    """Births or deaths of features of a single row, per sweep."""
+    n_anchored_moves: int = 3
+    """Births or deaths of features that explain a row, and others with it, per sweep."""
     n_cycles: int = 8
     """Small features that are moved by themselves, per sweep."""
 
     @property
     def n_births(self) -> int:
         """Features that may be born in a sweep."""
-        return self.n_null_moves + self.n_single_moves
+        return self.n_null_moves + self.n_anchored_moves
 
     @property
     def n_spare(self) -> int:
@@ -102,7 +102,7 @@ class Design:
 
     def without_births(self) -> Design:
         """The same without the moves that look at all rows at once."""
-        return replace(self, n_null_moves=0, n_single_moves=0, n_cycles=0)
+        return replace(self, n_null_moves=0, n_anchored_moves=0, n_cycles=0)
 
     def __post_init__(self) -> None:
         if unknown := self.learned - set(LEARNABLE):

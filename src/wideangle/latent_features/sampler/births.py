@@ -21,13 +21,16 @@ conditional distribution: a feature that explains nothing. With
 :math:`F = \sum_n\log(1-\mu+\mu e^{l_n})`; a birth that no row uses is rejected; any small feature
 that is used may die.
 
-*Single*: a random row n and a vector drawn from its distribution given that this row alone uses it.
-For polar features of length r, the direction from :math:`\mathrm{vMF}(r\,e_n/\sigma^2)`,
+*Anchored*: a random row a, a vector drawn from its distribution given that this row uses it, and
+the other rows from their conditional distribution. For polar features of length r, the direction
+from :math:`\mathrm{vMF}(r\,e_a/\sigma^2)`,
 
-.. math:: F = \log N + \log\mu + (N-1)\log(1-\mu) + G_D(r|e_n|/\sigma^2) - r^2/2\sigma^2;
+.. math:: F = \log N - \log m + \log\mu + G_D(r|e_a|/\sigma^2) - r^2/2\sigma^2
+          + \sum_{n\ne a}\log(1-\mu+\mu e^{l_n})
 
-for Gaussian ones the last two terms are the ratio of the row's densities with and without a
-feature. Only features of one row may die.
+with m the rows that use it, of which a death chooses one as its anchor; for Gaussian ones the two
+terms with r are the ratio of the densities of row a with and without a feature. So features that
+explain the noise of a few rows are born, and die, as a whole.
 
 *Cycle* of a small feature: weight and length with its column summed out, by random steps of
 :math:`(\log\mu, \log r)` on
@@ -100,7 +103,7 @@ class RowProducts(NamedTuple):
     newborns: Array
     """(N, n) with the vectors of null births."""
     seeds: Array
-    """(m,) numbers of the rows of single births."""
+    """(m,) numbers of the rows of anchored births."""
 
 
 class Pool(NamedTuple):
@@ -173,13 +176,11 @@ def birth_moves(
     pool = gather(features, products, design)
     energy = products.rows.energy()
     setting = Setting(level, features.hyper, newborns, products, energy, small(len(energy)))
-    # Single births come last: the others need the products of every feature with all rows, and
-    # those of a feature born of a single row are known for that row alone.
     for number, (n_moves, move) in enumerate(
         (
             (design.n_null_moves, _null_move),
             (design.n_cycles, _cycle),
-            (design.n_single_moves, _single_move),
+            (design.n_anchored_moves, _anchored_move),
         )
     ):
         if n_moves:  # a loop over none would still be traced, over vectors that are not there
@@ -205,7 +206,7 @@ def _null_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Desi
     newborn: Components = jax.tree.map(lambda leaf: leaf[turn], setting.newborns)
     new = Feature(
         empty_slot(pool),
-        _draw_weight(key_weight, setting, setting.highest),
+        _draw_weight(key_weight, setting),
         newborn.directions,
         newborn.magnitudes,
         jnp.zeros_like(old.column),
@@ -218,20 +219,22 @@ def _null_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Desi
     column = decide(_logit(one.weight) + gain, uniform).astype(gain.dtype)
     one = one._replace(column=jnp.where(birth, column, one.column))
     possible = jnp.where(birth, jnp.any(column > 0), jnp.any(candidates))
-    offer = Offer(birth, possible, jnp.sum(candidates) + birth, setting.highest)
+    offer = Offer(birth, possible, jnp.sum(candidates) + birth)
     fit = log_used(one.weight, gain)
     return _settle(key_accept, without, one, offer, fit, setting, design)
 
 
-def _single_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
-    """Birth or death of a feature of a single row."""
-    key_kind, key_pick, key_weight, key_vector, key_accept = jax.random.split(key, 5)
+def _anchored_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+    """Birth or death of a feature that explains a row, and others with it."""
+    key_kind, key_pick, key_anchor, key_weight, key_vector, key_rows, key_accept = jax.random.split(
+        key, 7
+    )
     hyper, known, energy = setting.hyper, setting.known, setting.energy
     birth = jax.random.bernoulli(key_kind)
-    single = pool.counts == 1
-    old = at_slot(pool, pick(key_pick, single))
-    row = jnp.where(birth, known.seeds[turn], jnp.argmax(old.column))
-    without = take_out(pool, jnp.where(birth, len(single), old.slot))
+    candidates = small_ones(pool, setting)
+    old = at_slot(pool, pick(key_pick, candidates))
+    row = jnp.where(birth, known.seeds[turn], pick(key_anchor, old.column > 0))
+    without = take_out(pool, jnp.where(birth, len(candidates), old.slot))
     vectors = without.components.vectors[: len(pool.columns)]
     present = without.weights[: len(vectors)] > 0
     used, products = present * without.columns[:, row], without.products[:, row]
@@ -241,13 +244,17 @@ def _single_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: De
     newborn = jax.tree.map(lambda leaf: leaf[design.n_null_moves + turn], setting.newborns)
     x = known.rows.take(row[None])[0]
     vector = _given_row(key_vector, x - mean, newborn, hyper, design)
-    here = (jnp.arange(len(energy)) == row).astype(mean.dtype)
-    product = here * (x @ vector.directions) * vector.magnitudes
-    weight = _draw_weight(key_weight, setting, 1.0)
-    new = Feature(empty_slot(pool), weight, *vector, here, product)
+    product = known.rows.products(vector.directions[None])[:, 0] * vector.magnitudes
+    weight = _draw_weight(key_weight, setting)
+    new = Feature(empty_slot(pool), weight, *vector, jnp.zeros_like(old.column), product)
     one = _choose(birth, new, old)
-    fit = _single_fit(one.weight, one.length, square, len(here), mean.size, hyper, design)
-    offer = Offer(birth, birth | jnp.any(single), jnp.sum(single) + birth, 1.0)
+    gain = _gain(without, one, hyper)
+    uniform = jax.random.uniform(key_rows, gain.shape, gain.dtype)
+    here = jnp.arange(len(gain)) == row
+    column = decide(_logit(one.weight) + gain, uniform) | here
+    one = one._replace(column=jnp.where(birth, column.astype(gain.dtype), one.column))
+    fit = _anchored_fit(one, jnp.where(here, 0.0, gain), square, mean.size, hyper, design)
+    offer = Offer(birth, birth | jnp.any(candidates), jnp.sum(candidates) + birth)
     return _settle(key_accept, without, one, offer, fit, setting, design)
 
 
@@ -258,8 +265,6 @@ class Offer(NamedTuple):
     possible: Array
     n_victims: Array
     """Features of which the death chooses, with the one that is born."""
-    highest: float
-    """Weights are drawn below."""
 
 
 def _settle(
@@ -297,24 +302,21 @@ def _given_row(
     return Components(vmf.sample(key, natural).astype(rest.dtype), newborn.magnitudes)
 
 
-def _single_fit(
-    weight: Scalar,
-    length: Scalar,
-    square: Scalar,
-    n_rows: int,
-    dim: int,
-    hyper: Hyper,
-    design: Design,
+def _anchored_fit(
+    one: Feature, gain: Array, square: Scalar, dim: int, hyper: Hyper, design: Design
 ) -> Scalar:
-    """The F of a single birth; ``square`` is the squared length of what is left of the row."""
-    choice = jnp.log(n_rows) + jnp.log(weight) + (n_rows - 1) * jnp.log1p(-weight)
+    """The F of an anchored birth.
+
+    ``gain`` is that of the other rows, 0 for the anchor, which then adds nothing to the sum;
+    ``square`` is the squared length of what is left of the anchor.
+    """
+    fit = jnp.log(1.0 * len(gain)) - jnp.log(jnp.sum(one.column)) + jnp.log(one.weight)
+    fit += log_used(one.weight, gain)
     if design.features == "gaussian":
         shrink = 1 / (1 + hyper.noise_variance * hyper.rate)
-        return (
-            choice + 0.5 * dim * jnp.log1p(-shrink) + 0.5 * shrink * square / hyper.noise_variance
-        )
-    pull = log_mean_exp(length * jnp.sqrt(jnp.maximum(square, 0.0)) / hyper.noise_variance, dim)
-    return choice + pull - 0.5 * length**2 / hyper.noise_variance
+        return fit + 0.5 * dim * jnp.log1p(-shrink) + 0.5 * shrink * square / hyper.noise_variance
+    pull = log_mean_exp(one.length * jnp.sqrt(jnp.maximum(square, 0.0)) / hyper.noise_variance, dim)
+    return fit + pull - 0.5 * one.length**2 / hyper.noise_variance
 
 
 def _log_ratio(
@@ -327,7 +329,7 @@ def _log_ratio(
 ) -> Scalar:
     """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
     buffet = setting.hyper.buffet
-    rate = stick_breaking.log_total_rate(buffet, setting.level, offer.highest)
+    rate = stick_breaking.log_total_rate(buffet, setting.level, setting.highest)
     rate += stick_breaking.log_tilt(buffet, new.weight)
     n_rows = without.columns.shape[1]
     bound = level_bound(without.weights, without.counts > 0, n_rows)
@@ -602,8 +604,9 @@ def _gain(without: Pool, one: Feature, hyper: Hyper) -> Array:
     return one.length * (along - 0.5 * one.length) / hyper.noise_variance
 
 
-def _draw_weight(key: Key, setting: Setting, highest: float) -> Scalar:
-    drawn = stick_breaking.draw_weight(key, setting.hyper.buffet, setting.level, highest)
+def _draw_weight(key: Key, setting: Setting) -> Scalar:
+    buffet = setting.hyper.buffet
+    drawn = stick_breaking.draw_weight(key, buffet, setting.level, setting.highest)
     return stick_breaking.inside(drawn)
 
 

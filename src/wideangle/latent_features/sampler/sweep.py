@@ -65,7 +65,7 @@ class SweepStart(NamedTuple):
     features: Features
     newborns: Components
     seeds: Array
-    """Rows of which single features may be born."""
+    """Rows that features may be born to explain."""
     randomness: Randomness
     vectors: Array
     """(K, D) the features."""
@@ -107,7 +107,7 @@ def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
     return SweepStart(
         features,
         make_components(keys.newborns, features.hyper, n_new, lengths, features, design),
-        jax.random.randint(keys.seeds, (design.n_single_moves,), 0, n_rows),
+        jax.random.randint(keys.seeds, (design.n_anchored_moves,), 0, n_rows),
         draw_randomness(keys.assignments, features.room, vectors.dtype),
         vectors,
         vectors @ vectors.T,
