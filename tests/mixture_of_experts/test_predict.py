@@ -99,9 +99,8 @@ def test_the_trace_is_what_each_draw_says(n_classes, monkeypatch):
     table = predictive.trace(experts_for(n_classes), found, x)
     watched = x[evenly(300, predictive.REFERENCE)][: predictive.WATCHED]
     expected = written_out(found, watched)[..., 1:]
-    np.testing.assert_allclose(
-        table.values["probability"], expected.reshape(CHAINS, DRAWS, -1), rtol=1e-4, atol=1e-7
-    )
+    gaps = np.abs(table.values["probability"] - expected.reshape(CHAINS, DRAWS, -1))
+    assert gaps.max() < 0.51 * 10.0**-predictive.DECIMALS  # rounded to the nearest
     weights = found.values["weights"]
     angle = diversity(weights.experts.reshape(CHAINS, DRAWS, K, -1)).mean_angle
     np.testing.assert_allclose(table.values["mean_angle"], angle, rtol=1e-5)
