@@ -235,7 +235,7 @@ FAULTS = [
     Fault(OURS, "inactive features without thinning", _features("_no_thinning")),
     Fault(OURS, "births: candidates for death not counted", _features("_victims_forgotten")),
     Fault(OURS, "births: bound of the level left out", _features("_bound_forgotten_in_births")),
-    Fault(OURS, "births: choice of the anchor", _features("_anchor_forgotten")),
+    Fault(OURS, "births: choice of the anchor", _small("_anchor_forgotten")),
     Fault(OURS, "cycles: empty column counted", _small("_empty_column_in_cycles")),
     Fault(OURS, "cycles: no Jacobian of weights", _small("_no_jacobian_of_weights_in_cycles")),
     Fault(OURS, "cycles: no Jacobian of lengths", _small("_no_jacobian_of_lengths_in_cycles")),

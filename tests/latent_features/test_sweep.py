@@ -255,7 +255,6 @@ FAULTS = [
     _all_rows_in_the_pull,
     _victims_forgotten,
     _bound_forgotten_in_births,
-    _anchor_forgotten,
     _order_ignored,
     _no_thinning,
 ]
