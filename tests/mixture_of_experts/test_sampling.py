@@ -184,10 +184,10 @@ BROKEN = {
     "no Jacobian of the scales": (
         "hmc",
         components,
-        "jnp.sum(log_scales - 0.5",
-        "jnp.sum(-0.5",
+        "jnp.sum(log_scales - jnp",
+        "jnp.sum(-jnp",
     ),
-    "another width of the scales": ("hmc", components, "/ WIDTH**2", "/ WIDTH"),
+    "another width of the scales": ("hmc", components, "/ MEAN_SCALE", "/ (2 * MEAN_SCALE)"),
     "no repulsion of deviations": (
         "hmc",
         coordinates,
@@ -213,9 +213,9 @@ def broken_samplers(case):
     _, module, old, new = BROKEN[case]
     kept = {"PolarComponents": PolarComponents, "HierarchicalComponents": HierarchicalComponents}
     if module is components:
-        broken = mutant(module, old, new).log_half_normal
+        broken = mutant(module, old, new).log_exponential
         module, old, new = coordinates, "FEW_DRAWS = 10", "FEW_DRAWS = 11"
-        kept["log_half_normal"] = broken
+        kept["log_exponential"] = broken
     if module is coordinates:
         broken = mutant(module, old, new, **kept)
         names = {name: getattr(broken, name) for name in ("log_joint", "unwhiten")}

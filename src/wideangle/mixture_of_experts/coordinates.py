@@ -36,7 +36,7 @@ from wideangle.priors.components import (
     ComponentPrior,
     HierarchicalComponents,
     PolarComponents,
-    log_half_normal,
+    log_exponential,
 )
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -119,7 +119,7 @@ def log_prior(prior: Prior, x: Coordinates) -> Scalar:
         value = square + prior.log_ratio_to_gaussian(x.vectors)
         if x.common is not None:
             value -= 0.5 * jnp.sum(x.common**2)
-        return value if x.log_scales is None else value + log_half_normal(x.log_scales)
+        return value if x.log_scales is None else value + log_exponential(x.log_scales)
     if isinstance(prior, PolarComponents):
         components = _to_components(prior, x)
         # The length of x.vectors is free: it has the distribution of that of a Gaussian vector.

@@ -21,7 +21,7 @@ from wideangle.priors.components import (
     ComponentPrior,
     GaussianComponents,
     HierarchicalComponents,
-    log_half_normal,
+    log_exponential,
 )
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.factors import VmfGammaFactors
@@ -238,7 +238,7 @@ class HierarchicalGuide(NamedTuple):
 
     def log_hyperprior(self) -> Scalar:
         """Log density of the scales."""
-        return 0.0 if self.log_prior_scales is None else log_half_normal(self.log_prior_scales)
+        return 0.0 if self.log_prior_scales is None else log_exponential(self.log_prior_scales)
 
     def sample(self, key: Key, n: int) -> Array:
         """Exact draws of the vectors, (n, K, D)."""

@@ -26,8 +26,10 @@ from wideangle.types import Array, Components, Key, Scalar, as_floating
 if TYPE_CHECKING:
     from wideangle.priors.mutual_angular import MutualAngular
 
-WIDTH = 2.0
-"""Scale of the half-normal distribution of the scales of a hierarchy."""
+MEAN_SCALE = 0.7
+"""Mean of the exponential distribution of the scales of a hierarchy. Near 0 it has more mass than a
+half-normal one, so that weak data are not overfitted. A half-Cauchy one predicts strong rules
+better still, but its tail takes chains ten times as long where classes can be separated."""
 
 
 class SortedFields(Distribution):
@@ -260,7 +262,7 @@ class HierarchicalComponents:
     r"""K vectors in p dimensions around a common one, or around 0; scales in the posterior.
 
     .. math:: a_k = s\,b + \tau\,d_k,\qquad b, d_k \sim N(0, I),\qquad
-              \tau, s \sim \text{half-normal}(2)
+              \tau, s \sim \text{Exponential, of mean } 0.7
 
     and the directions of the deviations :math:`d_k` may repel each other. Where one vector is
     enough :math:`\tau` shrinks and all become that vector. No NumPyro distribution: its unknowns
@@ -320,10 +322,10 @@ class HierarchicalComponents:
             lengths = jnp.linalg.norm(deviations, axis=-1, keepdims=True)
             deviations = lengths * self.directions.sample(keys[1]).astype(dtype)
         common = random.normal(keys[2], (self.dim,), dtype) if self.common else None
-        scales = jnp.abs(WIDTH * random.normal(keys[3], (self.n_scales,), dtype))
+        scales = MEAN_SCALE * random.exponential(keys[3], (self.n_scales,), dtype)
         return deviations, common, jnp.log(scales) if self.n_scales else None
 
 
-def log_half_normal(log_scales: Array) -> Scalar:
-    """Log density of the logarithms of half-normal scales, up to a constant."""
-    return jnp.sum(log_scales - 0.5 * jnp.exp(2.0 * log_scales) / WIDTH**2)
+def log_exponential(log_scales: Array) -> Scalar:
+    """Log density of the logarithms of the scales, up to a constant."""
+    return jnp.sum(log_scales - jnp.exp(log_scales) / MEAN_SCALE)
