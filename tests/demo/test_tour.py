@@ -20,13 +20,12 @@ for name in ("jinja2", "matplotlib", "plotly"):
     pytest.importorskip(name)
 
 
-def take(folder, stages, lengths=None):
+def take(folder, stages):
     return tour.take(
         1,
         folder,
         begin=lambda name: stages.append(f"+{name}"),
         end=lambda name: stages.append(f"-{name}"),
-        lengths=lengths,
     )
 
 

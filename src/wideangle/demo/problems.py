@@ -23,6 +23,8 @@ N_IMAGES, SIDE = 300, 6
 N_EXPERTS = 6
 COSINE = 0.2
 """Strength of the repulsion of experts."""
+MAX_TIME = 40
+"""Seconds that a fit of a demo may take; chains stop earlier when predictions agree."""
 _SAME = 0.3
 """Relative distance up to which a component is a true shape."""
 
@@ -41,14 +43,7 @@ class Result(NamedTuple):
     rows: list[Row]
 
 
-class Chains(NamedTuple):
-    """How long the chains may be: as long as predictions need, in a demo that is soon over."""
-
-    experts: Sampling = Sampling(max_time=12)
-    features: Sampling = Sampling(max_time=20)
-
-
-def experts(seed: int, chains: Chains) -> Result:
+def experts(seed: int) -> Result:
     """Four linear rules, hidden; six experts with and without repulsion, and one rule alone."""
     data = mixture_data(seed, N_TRAIN + N_TEST)
     numbers = np.asarray(data.y)
@@ -61,7 +56,7 @@ def experts(seed: int, chains: Chains) -> Result:
         model = MixtureOfExpertsClassifier(
             N_EXPERTS,
             prior=MutualAngularPrior(cosine=cosine),
-            inference=chains.experts,
+            inference=Sampling(max_time=MAX_TIME),
             progress=False,
             random_state=seed,
         )
@@ -75,7 +70,7 @@ def experts(seed: int, chains: Chains) -> Result:
     return Result(_run("moe", model, rows, "mixture_data", seed, stages), table)
 
 
-def features(seed: int, chains: Chains) -> Result:
+def features(seed: int) -> Result:
     """Four shapes, hidden, their number too; PCA is told the number."""
     data, new = block_images(seed, N_IMAGES), block_images(seed + 1, N_IMAGES)
     pca = PCA(len(data.features)).fit(data.X)
@@ -83,7 +78,9 @@ def features(seed: int, chains: Chains) -> Result:
     cells = _shapes(pca.components_, data.features), _rms(rebuilt - new.signal)
     table = [Row("PCA, told that there are 4", cells)]
     stages = Stages()
-    model = LatentFeatureModel(inference=chains.features, progress=False, random_state=seed)
+    model = LatentFeatureModel(
+        inference=Sampling(max_time=MAX_TIME), progress=False, random_state=seed
+    )
     with stages.time("fit"):
         model = _fit(model, data.X)
     cells = _shapes(model.components_, data.features), _rms(model.reconstruct(new.X) - new.signal)

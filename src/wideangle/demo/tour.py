@@ -37,10 +37,8 @@ def take(
     output: Path,
     begin: Callable[[str], None],
     end: Callable[[str], None],
-    chains: problems.Chains | None = None,
 ) -> Tour:
     """Fit and write everything; ``begin`` and ``end`` are told the name of each stage."""
-    chains = chains or problems.Chains()
 
     def stage(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         begin(name)
@@ -50,8 +48,8 @@ def take(
 
     # Nearly all of the time is compilation, which runs outside of Python: two at once pay off.
     with ThreadPoolExecutor(1) as beside:
-        expected = beside.submit(stage, "experts", problems.experts, seed, chains)
-        features = stage("features", problems.features, seed, chains)
+        expected = beside.submit(stage, "experts", problems.experts, seed)
+        features = stage("features", problems.features, seed)
         experts = expected.result()
     begin("pages")
     found = Tour(experts, features)
