@@ -99,12 +99,12 @@ class Program:
         given = () if data is None else (data,)
         counts = [jnp.int32(n) for n in (limit, n_warmup, thin)]
         parts = [_group(state, i, self._n_groups) for i in range(self._n_groups)]
-        if self._executable is None:
-            self._executable = self._rounds
-            if on_cpu():  # here and not in a thread, where JAX has other settings
-                lowered = self._rounds.lower(self._constants, given, parts[0], *counts)
-                self._executable = lowered.compile(QUICKLY)
-        rounds = self._executable
+        rounds = self._executable or self._rounds
+        if self._executable is None and on_cpu():
+            # Here and not in a thread, where JAX has other settings.
+            lowered = self._rounds.lower(self._constants, given, parts[0], *counts)
+            rounds = lowered.compile(QUICKLY)
+        self._executable = rounds
 
         def work(part: RunState) -> Any:
             return jax.block_until_ready(rounds(self._constants, given, part, *counts))
