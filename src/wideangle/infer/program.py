@@ -30,13 +30,14 @@ Recipe: TypeAlias = Callable[..., Update]
 have one length. With ``data`` given to the run, a recipe takes it as its second argument, and one
 compiled program serves every data set of a shape."""
 
-QUICKLY = {
+QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 1,
     "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
 }
 """Options of XLA with which a program of a CPU is compiled in two thirds of the time; it is no
 slower, because its time goes into matrix products."""
+if jax.__version_info__ < (0, 11):  # newer versions do not know the option
+    QUICKLY["xla_cpu_use_fusion_emitters"] = False
 N_GROUPS = 2
 """Groups of chains on a CPU."""
 MAX_ROUNDS = 64
