@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from wideangle.infer import RunState, exactly, geodesic_hmc, metropolis, run, sweep, within
-from wideangle.infer.program import _Traced
+from wideangle.infer.program import _Traced, compiled
 from wideangle.infer.run import Progress
+from wideangle.sharding import rows_over
 
 
 class Latents(NamedTuple):
@@ -275,3 +276,17 @@ def test_data_is_an_argument_of_one_program():
         means.append(float(np.mean(result.draws.values[:, 100:])))
     assert len(traces) == 1
     assert np.all(np.abs(means) < 0.5)
+
+
+def test_a_mesh_has_programs_of_its_own():
+    """What is compiled ahead for one device does not take rows that lie on several."""
+
+    state = go(n_warmup=0, n_draws=1).state
+
+    def program():
+        return compiled(recipe, state, OPTIONS["targets"], log_joint)
+
+    alone = program()
+    with rows_over(jax.devices("cpu")[:1]):
+        assert program() is not alone
+    assert program() is alone

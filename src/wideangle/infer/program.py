@@ -129,7 +129,7 @@ def compiled(
     """The program of a recipe; made once for every recipe and shape of its state and data."""
     leaves, structure = jax.tree.flatten((state, data))
     shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    signature = (collect, tuple(sorted(targets.items())), shapes, structure)
+    signature = (collect, tuple(sorted(targets.items())), shapes, structure, on_cpu())
     programs = _PROGRAMS.setdefault(recipe, {})
     if signature not in programs:
         programs[signature] = _build(recipe, state, targets, collect, data)
