@@ -6,11 +6,17 @@ skipped rather than traced.
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Collection
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from jax.core import Tracer
+
+LABELS = str, bytes, Real | np.bool_, np.generic
+"""What a class label may be; all of them must be one of these."""
 
 
 def is_concrete(value: Any) -> bool:
@@ -83,6 +89,85 @@ def check_unit(name: str, value: Any, *, allow_zero: bool = False) -> None:
             f"{name} holds a vector of length {_first(length, ~good)}: each must have length "
             f"{rule}; divide by the norm along the last axis first."
         )
+
+
+def check_path(name: str, value: Any) -> None:
+    """Refuse what cannot be the name of a file or folder."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError(f"{name}={value!r}: must be a path, as text or as a pathlib.Path.")
+
+
+def check_table(X: Any) -> None:
+    """Refuse a data frame whose columns are not numbers, or whose names do not tell them apart.
+
+    Arrays have neither names nor types of columns, and pass.
+    """
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return
+    names = list(X.columns)
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"X: {count} columns have the name {name!r}; give each its own.")
+    for name, dtype in zip(names, X.dtypes, strict=True):
+        _check_writable(f"X: the name {name!r} of a column", name)
+        if getattr(dtype, "kind", "O") not in "biuf":
+            _check_column(name, dtype, X[name])
+
+
+def _check_column(name: Any, dtype: Any, column: Any) -> None:
+    """Objects and categories may be numbers; dates, spans of time and complex numbers are not."""
+    for row, value in enumerate(column):
+        try:
+            np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"X: column {name!r} ({dtype}) holds {value!r} in row {row}; turn the column into "
+                "numbers first."
+            ) from None
+
+
+def check_labels(y: Any) -> None:
+    """Refuse class labels that are missing, of several types, or neither words nor numbers."""
+    if not isinstance(y, list | tuple) and getattr(getattr(y, "dtype", None), "kind", "") != "O":
+        return
+    if np.ndim(y) != 1:
+        return  # scikit-learn says so
+    labels = list(y)
+    kinds = [next((k for k in LABELS if isinstance(label, k)), None) for label in labels]
+    for row, (label, kind) in enumerate(zip(labels, kinds, strict=True)):
+        if _is_missing(label):
+            raise ValueError(f"y: the label of row {row} is missing; leave such rows out.")
+        if kind is None:
+            raise ValueError(
+                f"y: the label of row {row} is a {type(label).__name__}; use words or numbers."
+            )
+        if kind is str:
+            _check_writable(f"y: the label {label!r} of row {row}", label)
+        if kind is not kinds[0]:
+            raise ValueError(
+                f"y: row 0 has the label {labels[0]!r} and row {row} {label!r}; use words for all "
+                "of them, or numbers."
+            )
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN, and what pandas has for them."""
+    try:
+        return label is None or not bool(label == label)  # noqa: PLR0124
+    except (TypeError, ValueError):  # pandas' NA is equal to nothing, and says so
+        return True
+
+
+def _check_writable(what: str, text: Any) -> None:
+    """Refuse text that no file can hold: lone halves of a surrogate pair."""
+    if isinstance(text, str) and not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{what} holds half a character (a lone surrogate), which cannot be written to a "
+                "file; use another."
+            ) from None
 
 
 def _as_numbers(name: str, value: Any) -> np.ndarray:

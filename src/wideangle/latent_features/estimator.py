@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.base import Presented
+from wideangle.checks import check_count, check_path, check_table
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import SAMPLE_SWEEPS, Fitted, Task, fit, fit_on_disk, n_workers
@@ -284,6 +285,7 @@ class LatentFeatureModel(
         return self
 
     def _check(self, X: Any, reset: bool) -> Any:
+        check_table(X)
         X = validate_data(
             self,
             X,
@@ -299,6 +301,8 @@ class LatentFeatureModel(
 
     def _check_settings(self, dim: int) -> None:
         prior, kernel = self.choice("prior"), self.choice("inference").kernel
+        if self.checkpoint is not None:
+            check_path("checkpoint", self.checkpoint)
         ordered = isinstance(prior, MutualAngularPrior)
         if ordered and isinstance(self.choice("process"), PitmanYor):
             raise ValueError(
@@ -465,6 +469,7 @@ class LatentFeatureModel(
     def sample(self, n_samples: int = 1) -> np.ndarray:
         """New rows from the posterior predictive distribution, (n_samples, D)."""
         check_is_fitted(self)
+        n_samples = check_count("n_samples", n_samples, 0)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         draws, _ = some_draws(self.chains_)
         turns = rng.integers(len(draws), size=n_samples)

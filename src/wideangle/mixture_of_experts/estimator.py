@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
+from wideangle.checks import check_labels, check_range, check_table
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
@@ -162,6 +163,8 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
         """Fit to rows X (dense or CSR) and class labels y."""
         self._validate_params()
+        check_table(X)
+        check_labels(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, targets = np.unique(y, return_inverse=True)
@@ -217,6 +220,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def _validate_params(self) -> None:
         super()._validate_params()
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
+        if isinstance(self.class_weight, dict):
+            for label, weight in self.class_weight.items():
+                check_range(f"class_weight[{label!r}]", weight, 0.0)
 
     def fit_stream(
         self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
@@ -301,6 +307,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
 
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
+        check_table(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         return self.scaling_.apply(X)
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.checks import check_path
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
@@ -119,6 +120,8 @@ def check_choices(prior: Any, inference: Any, checkpoint: Any) -> None:
         raise ValueError("kernel='gibbs': is for latent features; use 'hmc' or leave it None.")
     if not isinstance(inference, Sampling):
         _diversity(inference)
+    if checkpoint is not None:
+        check_path("checkpoint", checkpoint)
     if checkpoint is not None and isinstance(inference, Maximise):
         raise ValueError(
             f"checkpoint={checkpoint!r}: only runs by inference='mcmc' and 'vi' are saved while "

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from wideangle.checks import check_path
 from wideangle.storage.files import PathLike, StorageError, from_json, to_json, write
 
 FORMAT = "wideangle"
@@ -125,6 +126,7 @@ def read(
     path: PathLike, expected_kind: str | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
     """Arrays, JSON object and checksum of a file."""
+    check_path("path", path)
     try:
         if not Path(path).is_file():  # asked first: to open a pipe is to wait for ever
             what = "is not a file" if Path(path).exists() else "does not exist"

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from wideangle.checks import check_path
+
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -25,6 +27,7 @@ class StorageError(ValueError):
 
 def write(path: PathLike, parts: Iterable[Any]) -> None:
     """Write parts to a file, all or nothing."""
+    check_path("path", path)
     advice = "check the path, the permissions and the free space"
     try:
         target = Path(os.path.realpath(path))  # a link stays a link

@@ -1,0 +1,117 @@
+"""What estimators cannot use is refused in their own words, with its place."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitted import features
+from wideangle import LatentFeatureModel, Maximise, MixtureOfExpertsClassifier
+
+ROWS = 6
+FRAME = pd.DataFrame(np.arange(2.0 * ROWS).reshape(ROWS, 2), columns=["a", "b"])
+CLASSES = [0, 1] * (ROWS // 2)
+HALF = "b\ud800"
+
+
+def experts(**settings):
+    ascent = Maximise(n_passes=1, n_starts=1)
+    base = {"prior": "gaussian", "inference": ascent, "progress": False, "random_state": 0}
+    return MixtureOfExpertsClassifier(2, **(base | settings))
+
+
+@pytest.mark.parametrize(
+    ("weights", "place"),
+    [({0: -1.0, 1: 1.0}, "0"), ({0: 1.0, 1: np.nan}, "1"), ({0: np.inf}, "0"), ({1: "a"}, "1"),
+     ({"x": None}, "'x'")],
+)  # fmt: skip
+def test_weights_of_classes_are_finite_and_not_negative(weights, place):
+    with pytest.raises(ValueError, match=rf"class_weight\[{place}\]="):
+        experts(class_weight=weights).fit(FRAME, CLASSES)
+
+
+def words(kind):
+    return pd.Series(["x", "y"] * (ROWS // 2), dtype=kind)
+
+
+TABLES = {
+    "words": (FRAME.assign(c=words(object)), r"column 'c' \(object\) holds 'x' in row 0"),
+    "categories": (FRAME.assign(c=words("category")), r"column 'c' \(category\) holds 'x'"),
+    "periods": (
+        FRAME.assign(c=pd.period_range("2020", periods=ROWS, freq="D")),
+        r"column 'c' \(period\[D\]\) holds Period\('2020-01-01', 'D'\) in row 0",
+    ),
+    "dates": (FRAME.assign(c=pd.date_range("2020", periods=ROWS)), "column 'c' .* in row 0"),
+    "spans": (FRAME.assign(c=pd.to_timedelta(np.arange(ROWS), "D")), "column 'c' .* in row 0"),
+    "intervals": (FRAME.assign(c=pd.interval_range(0, ROWS)), "column 'c' .* in row 0"),
+    "complex": (FRAME.assign(c=1j), "column 'c' .* in row 0"),
+    "the same name": (FRAME.set_axis(["a", "a"], axis=1), "2 columns have the name 'a'"),
+    "half a character": (
+        FRAME.set_axis(pd.Index(["a", HALF], dtype=object), axis=1),
+        r"the name 'b\\ud800' of a column holds half a character",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("model", [experts(), LatentFeatureModel()], ids=["experts", "features"])
+def test_columns_that_are_not_numbers_are_named(model, table):
+    X, message = TABLES[table]
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, CLASSES)
+
+
+def test_columns_of_new_rows_are_named_too():
+    model = experts().fit(FRAME, CLASSES)
+    for method in (model.predict, model.predict_proba, model.gate_proba):
+        with pytest.raises(ValueError, match=r"column 'b' .* holds 'x' in row 0"):
+            method(FRAME.assign(b=words(object)))
+
+
+LABELS = {
+    "words and numbers": ([1, "x"], "row 0 has the label 1 and row 1 'x'"),
+    "in an array": (np.array(["x", 1], object), "row 0 has the label 'x' and row 1 1"),
+    "none": (["x", None], "the label of row 1 is missing"),
+    "NaN": (np.array([0.0, np.nan], object), "the label of row 1 is missing"),
+    "NA": (pd.Series(["x", None], dtype="string"), "the label of row 1 is missing"),
+    "no category": (pd.Categorical(["x", None]), "the label of row 1 is missing"),
+    "periods": (pd.period_range("2020", periods=2, freq="D"), "the label of row 0 is a Period"),
+    "dictionaries": (np.array([{}, {"a": 1}], object), "the label of row 0 is a dict"),
+    "half a character": (["x", HALF], r"the label 'b\\ud800' of row 1 holds half a character"),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_that_are_no_classes_are_named(case):
+    y, message = LABELS[case]
+    with pytest.raises(ValueError, match=message):
+        experts().fit(FRAME[:2], y)
+
+
+@pytest.mark.parametrize(
+    "y", [words("category"), pd.Categorical(words(object)), words("string"), list(words(object))]
+)
+def test_words_are_labels_however_they_are_kept(y):
+    assert experts().fit(FRAME, y).classes_.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize("path", [None, 5, "", []])
+def test_paths_are_paths(path):
+    message = r"must be a path, as text or as a pathlib\.Path"
+    model = features()
+    for method in (model.save, LatentFeatureModel.load, MixtureOfExpertsClassifier.load):
+        with pytest.raises(ValueError, match=message):
+            method(path)
+    if path is not None:
+        for estimator in (experts(inference="vi"), LatentFeatureModel()):
+            with pytest.raises(ValueError, match=f"checkpoint=.*{message}"):
+                estimator.set_params(checkpoint=path).fit(FRAME, CLASSES)
+
+
+@pytest.mark.parametrize("n_samples", [-1, 1.5, "2", None])
+def test_numbers_of_samples_are_whole(n_samples):
+    model: Any = features()
+    with pytest.raises(ValueError, match=r"n_samples=.*whole number, at least 0"):
+        model.sample(n_samples)
+    assert model.sample(0).shape == (0, 36)
