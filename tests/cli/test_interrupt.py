@@ -26,7 +26,7 @@ COMMANDS = {
         "--ignore", "ill", "--prior", "gaussian", "--chains", "2", "--jobs", "2", "--warmup", "5",
     ),
 }  # fmt: skip
-N_DRAWS = {"moe": 1500, "features": 100}
+N_DRAWS = {"moe": 8000, "features": 100}
 KEPT = {"moe": "state.safetensors", "features": "chain-*/state.safetensors"}
 
 

@@ -49,6 +49,7 @@ def test_the_device_makes_the_sweeps_of_the_host(monkeypatch):
     assert narrow.trace == host.trace
     np.testing.assert_allclose(device.trace["n_active"], host.trace["n_active"])
     np.testing.assert_allclose(device.trace["log_lik"], host.trace["log_lik"], rtol=1e-6)
+    np.testing.assert_allclose(device.trace["signal"], host.trace["signal"], atol=1e-6)
     for left, right in zip(device.draws, host.draws, strict=True):
         np.testing.assert_array_equal(left.assignments, right.assignments)
         np.testing.assert_allclose(left.vectors, right.vectors, atol=1e-6)

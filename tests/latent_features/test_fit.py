@@ -20,6 +20,7 @@ from latent_features.feature_fits import (
     N_DRAWS,
     N_WARMUP,
     X,
+    data,
     fit,
     fitted,
     quick,
@@ -31,7 +32,7 @@ from wideangle.latent_features.files import ChainCheckpoint
 from wideangle.latent_features.fit import n_workers
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.start import find_features
-from wideangle.latent_features.state import RoomError, room_for
+from wideangle.latent_features.state import N_PROBES, RoomError, room_for
 from wideangle.storage import StorageError
 
 
@@ -237,7 +238,7 @@ def test_a_bar_is_shown_when_asked_for(capfd):
 def test_chains_that_grow_in_blocks_are_those_of_their_final_length(monkeypatch):
     def in_two_blocks(extend, *, max_time):
         assert 0 < max_time < 300
-        assert {values.shape for values in extend(4).values()} == {(N_CHAINS, 4)}
+        assert {values.shape for values in extend(4).values()} == {(N_CHAINS, 4, N_PROBES)}
         extend(N_DRAWS)
         return Ending("converged", N_DRAWS, 1.0, 400.0)
 
@@ -245,3 +246,12 @@ def test_chains_that_grow_in_blocks_are_those_of_their_final_length(monkeypatch)
     grown = fit(inference__n_draws="auto")
     assert grown.notes_["ending"]["reason"] == "converged"
     assert_same_draws(grown, fitted())
+
+
+@pytest.mark.slow
+def test_programs_are_compiled_before_the_first_sweep_and_once(caplog):
+    with jax.log_compiles(True), caplog.at_level("WARNING"):
+        fit(data(67), inference__n_draws=2, inference__n_warmup=1)
+    found = [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
+    for program in ("start_sweep", "births", "finish_sweep"):
+        assert sum(f"jit({program})" in message for message in found) == 1, program

@@ -18,7 +18,7 @@ from wideangle.latent_features.posterior import (
 from wideangle.latent_features.rows import rows_in_memory
 from wideangle.latent_features.rows.memory import gram_of
 from wideangle.latent_features.settings import Scaling
-from wideangle.latent_features.state import Draw, removal_cost
+from wideangle.latent_features.state import Draw, probes, removal_cost
 
 RNG = np.random.default_rng(0)
 NOISE = 0.3
@@ -101,11 +101,14 @@ def test_the_trace_is_in_units_of_the_data(magnitude_shape):
         name: np.ones((1, 2)) for name in ("n_active", "alpha", "concentration", "strength")
     }
     numbers["acceptance"] = np.array([[0.1, 0.2]])
+    numbers["signal"] = np.arange(32.0).reshape(1, 2, 16)
     trace = lfm_posterior.trace(
         DrawsOfChains([state(1)], np.array([0]), numbers),
-        Scaling(np.zeros(6), 10.0),
+        Scaling(np.arange(6.0), 10.0),
         magnitude_shape,
     )
+    _, columns = probes(7, 6)
+    np.testing.assert_allclose(trace["signal"], 10.0 * numbers["signal"] + columns)
     np.testing.assert_allclose(trace["noise_scale"], [[10.0, 20.0]])
     np.testing.assert_allclose(trace["residual_rms"], [[10.0, 40.0]])
     # The standard deviation of an entry from its precision; or the mean length over sqrt(D).
@@ -115,7 +118,25 @@ def test_the_trace_is_in_units_of_the_data(magnitude_shape):
     np.testing.assert_allclose(trace["feature_scale"], expected)
     assert set(trace) == {
         "noise_scale", "residual_rms", "feature_scale", "n_active", "alpha", "concentration",
+        "signal",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["complete", "gaps"])
+def test_chains_are_watched_at_reconstructed_entries(name):
+    one = fitted(name)
+    rows, columns = probes(*X.shape)
+    assert len({*rows}) == len(rows) and len({*columns}) == X.shape[1]
+    expected = [draw.assignments[rows] @ draw.vectors for draw in one.chains_.draws]
+    expected = np.array(expected)[:, np.arange(len(rows)), columns] * one.scaling_.scale
+    expected += one.scaling_.shift[columns]
+    found = one.trace_.values["signal"]
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5)
+    summary = one.diagnostics_
+    needed = [
+        name for name, is_needed in zip(summary.names, summary["needed"], strict=True) if is_needed
+    ]
+    assert needed == [f"signal[{i}]" for i in range(len(rows))]
 
 
 def sentences(objectives, n_disputed=0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ class Chain:
     features: Features
     tuning: Tuning = field(default_factory=start_tuning)
     n_done: int = 0
-    trace: dict[str, list[float]] = field(default_factory=dict)
+    trace: dict[str, list[Any]] = field(default_factory=dict)
     """Numbers of every sweep after warm-up that do not depend on the numbering of features."""
     draws: list[Draw] = field(default_factory=list)
 
@@ -144,3 +144,4 @@ def _record(chain: Chain, info: SweepInfo, hyper: Hyper, n_entries: int) -> None
     }
     for name, value in numbers.items():
         chain.trace.setdefault(name, []).append(float(value))
+    chain.trace.setdefault("signal", []).append(np.asarray(info.signal, float).tolist())

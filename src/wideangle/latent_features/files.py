@@ -233,7 +233,7 @@ def _check_sizes(model: Any) -> None:
     draws, found = model.chains_.draws, model.matched_
     sizes = [len(draw.weights) for draw in draws]
     trace = model.chains_.trace
-    lengths = {values.shape for values in trace.values()}
+    lengths = {values.shape[:2] for values in trace.values()}
     n_components = len(found.components)
     right = (
         len(draws) > 0

@@ -31,7 +31,7 @@ from wideangle.types import Key
 
 POLL = 0.1
 """Seconds between two looks at the chains."""
-WATCHED = ("log_lik", "residual_rms", "noise_variance")
+WATCHED = ("signal",)
 """Numbers that decide how long chains are, where that is not given."""
 SAMPLE_SWEEPS = 50
 """Sweeps on a sample of rows on disk at least: they cost little there."""
@@ -124,6 +124,8 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
         # All of them before the first sweep: a place that cannot be written to is reported while
         # there is nothing to lose, and no search has to be done again.
         work.save_all(objectives)
+        bar.at(sum(work.counts), COMPILING)
+        work.rows[0].compile(work.chains[0].key, work.chains[0].features, task.design)
         if task.max_time is None:
             on_all(work.run, COMPILING)
         else:

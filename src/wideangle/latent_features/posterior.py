@@ -17,13 +17,14 @@ from scipy.sparse.csgraph import connected_components
 
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.fit import tolerance
-from wideangle.latent_features.state import Draw
+from wideangle.latent_features.state import Draw, probes
 from wideangle.posterior import Draws
 
 N_DRAWS = 25
 """Draws that predictions are averaged over: more change little and cost time."""
-NEEDED = ("log_lik", "residual_rms", "noise_scale")
-"""Numbers of the trace that predictions depend on; the others may mix slowly without harm."""
+NEEDED = ("signal",)
+"""Numbers of the trace that predictions depend on: reconstructed entries. The others describe how a
+draw is made up, and may mix slowly without harm."""
 MIN_PRESENCE = 0.5
 """Share of the draws that must have a feature for it to be a component."""
 MISSED = 1e-3
@@ -119,6 +120,8 @@ def trace(
     found = dict(chains.trace)
     found["noise_scale"] = np.sqrt(found.pop("noise_variance")) * scaling.scale
     found["residual_rms"] = found["residual_rms"] * scaling.scale
+    columns = probes(1, chains.dim)[1]
+    found["signal"] = found["signal"] * scaling.scale + scaling.shift[columns]
     rate = found.pop("rate")
     if magnitude_shape is None:  # the precision of an entry
         size = rate**-0.5

@@ -62,6 +62,7 @@ the rows ask for.
     same command with `--resume` goes on.
     """
     words: ClassVar[Mapping[str, str]] = {
+        "signal": "reconstruction of watched entry",
         "log_lik": "log-likelihood",
         "n_active": "active features",
         "noise_scale": "scale of the noise",

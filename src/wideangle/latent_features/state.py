@@ -33,6 +33,8 @@ WIDE = 1024
 """Size from which arrays grow for features that are in use, not for unused ones."""
 
 
+N_PROBES, PROBE_STRIDE = 16, 7919
+"""Entries at which chains are watched, and what lies between their columns (a prime)."""
 MOST_SPARE = 16
 """Slots kept free for features that are born in a sweep: as many more than die never are."""
 
@@ -220,6 +222,12 @@ class Draw(NamedTuple):
     def noise_variance(self) -> float:
         """Variance of the noise."""
         return float(self.hyper.noise_variance)
+
+
+def probes(n_rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries at which chains are watched, all over the data."""
+    index = np.arange(N_PROBES)
+    return index * n_rows // N_PROBES, (index * PROBE_STRIDE) % dim
 
 
 def residual_energy(vectors: Array, stats: FeatureStats) -> Scalar:

@@ -209,6 +209,9 @@ class DeviceRows:
             return features
         return features._replace(assignments=spread(features.assignments, self._mesh))
 
+    def compile(self, key: Key, features: Features, design: Design) -> None:
+        """Nothing: all is one program, and the first call compiles it."""
+
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:

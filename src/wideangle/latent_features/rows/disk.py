@@ -31,6 +31,7 @@ from wideangle.latent_features.state import (
     Features,
     FeatureStats,
     StoredAssignments,
+    probes,
 )
 from wideangle.streaming.scratch import Scratch
 from wideangle.streaming.sources import RowSource, chunks
@@ -166,6 +167,13 @@ class DiskRows(HostRows):
         gram[:n_live, :n_live], cross[:n_live] = sums.gram, sums.cross
         count = np.asarray(self.n_rows * self.dim, dtype)
         return FeatureStats(gram, cross, np.asarray(sums.energy, dtype), count)
+
+    def probed(self, features: Features) -> np.ndarray:
+        """Assignments of some rows of the sample."""
+        assert self._sums is not None
+        chosen, n_live = probes(len(self._sample), self.dim)[0], int(features.n_live)
+        assignments = np.unpackbits(self._sums.packed[chosen], axis=1, count=n_live)
+        return np.pad(assignments, ((0, 0), (0, features.room - n_live)))
 
     def _sum_up(self, features: Features) -> Sums:
         n_live = int(features.n_live)

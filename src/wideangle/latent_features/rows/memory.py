@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numba
 import numpy as np
@@ -14,16 +16,24 @@ from scipy import sparse
 from wideangle.latent_features.parallel import in_ranges
 from wideangle.latent_features.rows.device import DenseRows
 from wideangle.latent_features.rows.listed import listed_rows
-from wideangle.latent_features.rows.protocol import HostRows, kept
+from wideangle.latent_features.rows.protocol import NO_STEPS, HostRows, kept
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.births import RowProducts
-from wideangle.latent_features.sampler.sweep import SweepStart, births, drop_unused
+from wideangle.latent_features.sampler.sweep import (
+    SweepStart,
+    births,
+    drop_unused,
+    finish_sweep,
+    start_sweep,
+)
 from wideangle.latent_features.state import (
+    N_PROBES,
     Design,
     Draw,
     Features,
     FeatureStats,
     StoredAssignments,
+    probes,
     room_for,
     with_room,
 )
@@ -191,6 +201,32 @@ class MemoryRows(HostRows):
         stored = StoredAssignments(counts, index, len(assignments))
         return features._replace(assignments=stored)
 
+    def compile(self, key: Key, features: Features, design: Design) -> None:
+        """Compile the three programs of a sweep side by side; calls would do so one by one."""
+        room, dtype = features.room, features.weights.dtype
+        width = width_for(int(features.n_live), room, self.n_rows)
+        detached = self.detached(features)
+
+        def rows_by(n: int, kind: Any, n_rows: int = self.n_rows) -> Any:
+            return jax.ShapeDtypeStruct((n_rows, n), kind)
+
+        first = start_sweep.lower(key, 0, detached, design)
+        start = jax.tree.map(_like, first.out_info)
+        whole = start.features._replace(assignments=rows_by(width, np.uint8))
+        newborns = rows_by(design.n_null_moves, dtype)
+        products = RowProducts(self.arrays(), rows_by(width, dtype), newborns, start.seeds)
+        given = (key, 0, start._replace(features=whole), products)
+        second = births.lower(*given, design)
+        moved, _, n_moved = jax.tree.map(_like, second.out_info)
+        moved = moved._replace(assignments=rows_by(room, np.uint8))
+        number = jax.ShapeDtypeStruct((), dtype)
+        sums = rows_by(room, dtype, room), rows_by(self.dim, dtype, room)
+        stats, probed = FeatureStats(*sums, number, number), rows_by(room, np.uint8, N_PROBES)
+        third = finish_sweep.lower(key, 0, moved, stats, probed, design, NO_STEPS, n_moved)
+        lowered = (first, second, third)
+        with ThreadPoolExecutor(len(lowered)) as pool:
+            list(pool.map(lambda program: program.compile(), lowered))
+
     def redraw(
         self, key: Key, index: int, start: SweepStart, features: Features, design: Design
     ) -> tuple[Features, Any]:
@@ -246,6 +282,10 @@ class MemoryRows(HostRows):
             gram, cross, np.asarray(self.energy, dtype), np.asarray(self.n_rows * self.dim, dtype)
         )
 
+    def probed(self, features: Features) -> np.ndarray:
+        """Assignments of the rows that are watched."""
+        return np.asarray(features.assignments)[probes(self.n_rows, self.dim)[0]]
+
     def keep(self, features: Features) -> Draw:
         """The state as a draw."""
         n_live = int(features.n_live)
@@ -271,6 +311,10 @@ class MemoryRows(HostRows):
         return in_ranges(
             kernel, [0, *np.searchsorted(self._rows.indptr, entries).tolist(), self.n_rows]
         )
+
+
+def _like(found: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(found.shape, found.dtype)
 
 
 def width_for(n_live: int, room: int, n_rows: int) -> int:

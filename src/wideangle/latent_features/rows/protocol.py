@@ -62,6 +62,10 @@ class Rows(Protocol):
         """The state of a chain with its assignments where these rows keep them."""
         ...
 
+    def compile(self, key: Key, features: Features, design: Design) -> None:
+        """Compile what :meth:`advance` needs, where that saves time."""
+        ...
+
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:
@@ -86,6 +90,9 @@ class HostRows:
         """Assignments stay where they are."""
         return features
 
+    def compile(self, key: Key, features: Features, design: Design) -> None:
+        """Nothing: the first sweep does it."""
+
     def detached(self, features: Features) -> Features:
         """The state with stored assignments, for the part of a sweep before the rows."""
         raise NotImplementedError
@@ -102,6 +109,10 @@ class HostRows:
 
     def stats(self, features: Features) -> FeatureStats:
         """Statistics of the rows, padded to the size of the arrays."""
+        raise NotImplementedError
+
+    def probed(self, features: Features) -> np.ndarray:
+        """Assignments of the rows that are watched, after :meth:`stats`; (P, room)."""
         raise NotImplementedError
 
     def advance(
@@ -126,7 +137,9 @@ class HostRows:
             features, n_moved = self.redraw(key, index, start, features, design)
         else:
             features = self.leave(start, features, design)
-        return finish_sweep(key, index, features, self.stats(features), design, steps, n_moved)
+        stats = self.stats(features)
+        probed = self.probed(features)
+        return finish_sweep(key, index, features, stats, probed, design, steps, n_moved)
 
     def _start(
         self, key: Key, index: int, features: Features, design: Design

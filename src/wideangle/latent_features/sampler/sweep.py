@@ -41,6 +41,7 @@ from wideangle.latent_features.state import (
     counts_of,
     detached,
     log_lik,
+    probes,
     residual_energy,
 )
 from wideangle.priors.stick_breaking import log_marginal
@@ -86,6 +87,8 @@ class SweepInfo(NamedTuple):
     """Of rows, features and assignments, the weights summed out."""
     residual: Scalar
     """Sum of squared residuals."""
+    signal: Array
+    """The sum of features at the entries that are watched."""
 
 
 def split(key: Key) -> Keys:
@@ -125,11 +128,15 @@ def finish(
     keys: Keys,
     features: Features,
     stats: FeatureStats,
+    probed: Array,
     design: Design,
     steps: Steps,
     n_moved: Array,
 ) -> tuple[Features, SweepInfo]:
-    """Features and hyperparameters, through the statistics alone."""
+    """Features and hyperparameters, through the statistics alone.
+
+    ``probed`` are the assignments of the rows that are watched.
+    """
     features, moved = move_vectors(keys.vectors, features, stats, design, steps)
     features = redraw_hyper(keys.hyper, features, stats, design)
     vectors = features.components.vectors
@@ -141,6 +148,7 @@ def finish(
         fit,
         fit + log_prior(features, stats, design),
         residual_energy(vectors, stats),
+        jnp.sum(probed * vectors[:, probes(1, vectors.shape[1])[1]].T, axis=1),
     )
     return features, info
 
@@ -196,12 +204,13 @@ def finish_sweep(
     index: Array,
     features: Features,
     stats: FeatureStats,
+    probed: Array,
     design: Design,
     steps: Steps,
     n_moved: Array,
 ) -> tuple[Features, SweepInfo]:
     """The part after the rows, through their statistics."""
-    return finish(_keys(key, index), features, stats, design, steps, n_moved)
+    return finish(_keys(key, index), features, stats, probed, design, steps, n_moved)
 
 
 drop_unused = jax.jit(without_unused, static_argnums=1)
@@ -256,7 +265,7 @@ def sweep_on_device(
     moved, columns, n_moved = _births(keys, start, needed, design)
     moved = attached(moved, columns)
     stats = rows.stats(moved.assignments)
-    end, info = finish(keys, moved, stats, design, steps, n_moved)
+    end, info = finish(keys, moved, stats, _probed(moved), design, steps, n_moved)
     return end, info, start.slice.overflow
 
 
@@ -270,4 +279,11 @@ def sweep_without_assignments(
     keys = split(key)
     features = without_unused(begin(keys, features, design).features, design)
     stats = rows.stats(features.assignments)
-    return finish(keys, features, stats, design, steps, jnp.zeros((), jnp.int32))
+    n_moved = jnp.zeros((), jnp.int32)
+    return finish(keys, features, stats, _probed(features), design, steps, n_moved)
+
+
+def _probed(features: Features) -> Array:
+    """Assignments of the rows that are watched."""
+    assert not isinstance(features.assignments, StoredAssignments)
+    return features.assignments[probes(features.assignments.shape[0], 1)[0]]
