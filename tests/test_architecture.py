@@ -9,13 +9,17 @@ import pytest
 from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
-    "types checks settings storage sphere priors posterior diagnostics convergence stacking "
-    "arviz_adapter infer streaming sharding base presentation"
+    "types checks messages settings storage sphere priors posterior diagnostics convergence "
+    "stacking arviz_adapter infer streaming sharding base presentation machine_code"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts"
 LAYERS = {
     "types": "",
     "checks": "",
+    # Warnings at the line of the caller, and which extra is missing.
+    "messages": "",
+    # Numba, where it is used.
+    "machine_code": "",
     "sharding": "",
     # Joblib on Dask: knows no model.
     "cluster": "",
@@ -25,16 +29,16 @@ LAYERS = {
     "presentation": "types checks diagnostics convergence posterior frames",
     "base": "types checks settings presentation",
     "registry": "",
-    "storage": "types checks settings",
+    "storage": "types checks messages settings",
     "sphere": "types checks",
     "priors": "types checks sphere",
     # Strangers to priors and models: that is what makes the samplers work for any other model.
     "diagnostics": "types checks",
     "convergence": "types checks diagnostics",
     "stacking": "types checks",
-    "arviz_adapter": "types checks",
+    "arviz_adapter": "types checks messages",
     "posterior": "types checks arviz_adapter diagnostics convergence",
-    "infer": "types checks sphere posterior diagnostics sharding",
+    "infer": "types checks messages sphere posterior diagnostics sharding",
     "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
     "streaming": "types checks infer",

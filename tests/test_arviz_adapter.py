@@ -71,5 +71,5 @@ def test_arrays_that_disagree_on_chain_and_draw_are_refused(groups, shape):
 
 def test_missing_arviz_says_how_to_get_it(groups, monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(ImportError, match=r'pip install "wideangle\[arviz\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[arviz\]"'):
         to_arviz(groups)

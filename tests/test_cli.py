@@ -51,7 +51,7 @@ def test_help_names_the_commands_and_the_extras(command):
     assert places == sorted(places)
     for kind in ("moe", "features"):
         assert f"Example: wideangle train {kind}" in shown("train", kind)
-    assert 'pip install "wideangle[report]"' in shown("demo")
+    assert 'pip install ".[report]"' in shown("demo")
     assert 'pip install -e ".[bench]"' in shown("bench")
 
 
@@ -89,11 +89,17 @@ def test_options_reach_the_function(command, replace_run, arguments, expected):
         (OSError("disk on fire"), "disk on fire"),
         (
             ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib"),
-            'matplotlib is not installed; try: pip install "wideangle[report,bench]"',
+            "matplotlib is not installed; it is part of the extra 'report': "
+            'pip install ".[report]" in a checkout of wideangle',
         ),
         (
             ModuleNotFoundError("No module named 'pandas'", name="pandas"),
-            'pandas is not installed; try: pip install "wideangle[tables]"',
+            "pandas is not installed; it is part of the extra 'tables': "
+            'pip install ".[tables]" in a checkout of wideangle',
+        ),
+        (
+            ModuleNotFoundError("No module named 'toml'", name="toml"),
+            "toml is not installed",
         ),
         (OSError(28, "No space left on device"), "No space left on device"),
     ],

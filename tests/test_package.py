@@ -115,5 +115,10 @@ def test_version_is_that_of_the_project_file():
     assert wideangle.__version__ == version("wideangle") == project["version"]
 
 
+def test_every_public_name_is_listed_before_it_is_loaded(tmp_path):
+    listed = probe("import json, wideangle; print(json.dumps(dir(wideangle)))", cwd=tmp_path)
+    assert set(wideangle.__all__) <= set(listed)
+
+
 def test_package_says_that_it_is_typed():
     assert (Path(wideangle.__file__).parent / "py.typed").exists()

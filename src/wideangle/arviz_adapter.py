@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from wideangle.messages import not_installed
+
 _SAMPLE_DIMS = ("chain", "draw")
 _NOT_SAMPLED = {"observed_data", "constant_data", "predictions_constant_data"}
 _OURS = {"posterior_raw"}
@@ -67,9 +69,7 @@ def _import_arviz() -> Any:
     try:
         import arviz
     except ModuleNotFoundError as error:
-        raise ImportError(
-            'to_arviz needs ArviZ, which is not installed: pip install "wideangle[arviz]"'
-        ) from error
+        raise ImportError(f"to_arviz: {not_installed('arviz')}") from error
     return arviz
 
 

@@ -24,20 +24,24 @@ class Presented:
         """A short account of the fit in plain text."""
         return as_text(present(self).facts())
 
+    def _get_params_html(self, *args: Any, **kwargs: Any) -> Any:
+        """What scikit-learn shows of a model, alone or in a pipeline: parameters, and the fit."""
+        shown: Any = super()._get_params_html(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+        return _WithFacts(self, shown)
+
+
+class _WithFacts:
+    """A table of parameters in HTML, followed by the facts of the fit."""
+
+    def __init__(self, model: Any, parameters: Any) -> None:
+        self.model, self.parameters = model, parameters
+
     def _repr_html_inner(self) -> str:
-        return super()._repr_html_inner() + self._facts_html()  # pyright: ignore[reportAttributeAccessIssue]
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)  # pyright: ignore[reportAttributeAccessIssue]
-        if "text/html" in bundle:
-            bundle["text/html"] += self._facts_html()
-        return bundle
-
-    def _facts_html(self) -> str:
         try:
-            return _as_html(present(self).facts())
+            facts = _as_html(present(self.model).facts())
         except NotFittedError:
-            return ""
+            facts = ""
+        return self.parameters._repr_html_inner() + facts
 
 
 def present(model: Any) -> Presentation:

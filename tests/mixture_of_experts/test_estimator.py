@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
 
 from compiling import optimised
 from wideangle import (
@@ -72,6 +73,7 @@ def test_a_fit_predicts_probabilities_in_double_from_weights_in_single_precision
     assert proba.dtype == np.float64
     np.testing.assert_allclose(proba.sum(1), 1.0)
     np.testing.assert_array_equal(model.predict(X), model.classes_[proba.argmax(1)])
+    np.testing.assert_array_equal(model.predict_log_proba(X), np.log(proba))
     assert model.score(X, y) > 0.7
     weights = model.posterior_.values["weights"]
     assert weights.gate.shape == (2, 6, 3, 3)
@@ -110,7 +112,7 @@ def test_summary_and_html_tell_the_same_and_escape_class_names(sampled):
     for word in ("mutual-angular, mcmc", "experts in use", "R-hat", "ESS", "angles"):
         assert word in text
     named = make(**MAP).fit(X, np.array(["<b>no</b>", "yes"])[y])
-    for page in (named._repr_html_(), named._repr_mimebundle_()["text/html"]):
+    for page in (named._repr_html_(), Pipeline([("model", named)])._repr_html_()):
         assert "&lt;b&gt;no&lt;/b&gt;" in page
         assert "<b>no</b>" not in page
     assert "wideangle-summary" not in make()._repr_html_()

@@ -12,9 +12,7 @@ from wideangle.cli.predict import predict
 from wideangle.cli.report import report
 from wideangle.cli.train import train
 from wideangle.compiled import keep_compiled
-
-EXTRAS = {"pandas": "tables", "pyarrow": "tables"}
-"""Which extra brings a package that only some commands need."""
+from wideangle.messages import not_installed
 
 _ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
 _LAB = ("reproduce", "datasets", "bench")
@@ -105,8 +103,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "wideangle").startswith("wideangle"):
             raise
-        extra = EXTRAS.get(error.name or "", "report,bench")
-        _stop(f'{error.name} is not installed; try: pip install "wideangle[{extra}]"')
+        _stop(not_installed((error.name or "").partition(".")[0]))
     except OSError as error:
         reason = error.strerror or str(error)
         _stop(f"{error.filename}: {reason}" if error.filename else reason)

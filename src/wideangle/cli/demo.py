@@ -15,11 +15,11 @@ def demo(
     ] = Path("wideangle-demo"),
     seed: Seed = 0,
 ) -> None:
-    """See in a minute what the library is for.
+    """See in two minutes what the library is for.
 
-    Fits a mixture of experts and latent features to data it draws itself, prints how they do beside
+    Fits a mixture of experts and latent features to simulated data, prints how they do next to
     logistic regression and PCA, and writes one page with links to a report on each fit. Needs the
-    report extra: `pip install "wideangle[report]"`.
+    extra `report`: `pip install ".[report]"` in a checkout.
     """
     from wideangle.demo import run
 

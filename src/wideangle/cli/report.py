@@ -30,7 +30,7 @@ def report(
 
     Example: `wideangle report run -o page.html`; for pictures, `--image 28x28`.
 
-    Needs the report extra: `pip install "wideangle[report]"`.
+    Needs the extra `report`: `pip install ".[report]"` in a checkout.
     """
     from wideangle.report import page
     from wideangle.runs.folder import read_run

@@ -7,7 +7,6 @@ host prepares rows, moves the progress bar and notices Ctrl-C.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +18,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from wideangle.infer.run import Progress
+from wideangle.messages import warn
 from wideangle.sharding import gathered, in_company, spread
 from wideangle.types import Array, Key, as_dense
 
@@ -267,7 +267,7 @@ def ascend(
                     callback(state, np.concatenate(traces))
     except KeyboardInterrupt:
         interrupted = True
-        warnings.warn(f"interrupted after {done} of {n_steps} steps", RuntimeWarning, stacklevel=2)
+        warn(f"interrupted after {done} of {n_steps} steps", RuntimeWarning)
     if mesh is not None:
         state = gathered(state)
     return Ascent(state, np.concatenate(traces)[: done - began], interrupted)

@@ -8,7 +8,6 @@ draws, moves the progress bar and notices Ctrl-C. The random numbers of an itera
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,6 +19,7 @@ import numpy as np
 
 from wideangle.infer.kernel import DualAveraging
 from wideangle.infer.program import Program, Recipe, RunState, compiled, groups_for
+from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.sharding import in_company
 from wideangle.types import Key, Latents
@@ -133,7 +133,7 @@ def run(
     state, interrupted = _loop(program, data, state, plan, store, progress, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        warn(message, RuntimeWarning)
     steps_now = {name: np.mean(one.current(False)).item() for name, one in state.tuning.items()}
     return Run(
         store.draws(),

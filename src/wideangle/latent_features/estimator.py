@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -40,6 +39,7 @@ from wideangle.latent_features.settings import (
     magnitude_shape_of,
     n_observed,
 )
+from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import (
     AUTO,
@@ -381,12 +381,10 @@ class LatentFeatureModel(
         self.n_rows_ = n_rows
         self._summarise()
         if self.interrupted_:
-            warnings.warn(
-                "interrupted: the draws up to then are kept", RuntimeWarning, stacklevel=3
-            )
+            warn("interrupted: the draws up to then are kept", RuntimeWarning)
         sentence = self.presentation(self).caution()
         if sentence is not None:
-            warnings.warn(sentence, stacklevel=3)
+            warn(sentence)
 
     def _summarise(self) -> None:
         """Name what the draws say; also of a model that was loaded."""

@@ -17,6 +17,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from wideangle.machine_code import njit
+
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
@@ -63,7 +65,7 @@ def derived_seed(seed: int, purpose: int) -> np.uint64:
     return np.random.SeedSequence([int(seed), purpose]).generate_state(1, np.uint64)[0]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit()
 def scramble(counter):
     """A bijection of 64-bit numbers in which every bit of the input moves every bit."""
     counter = (counter ^ (counter >> _30)) * _FIRST
@@ -71,13 +73,13 @@ def scramble(counter):
     return counter ^ (counter >> _31)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit()
 def stream(seed, row):
     """Start of the stream of one row."""
     return scramble(scramble(np.uint64(seed) + _STEP) + np.uint64(row) * _STEP)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit()
 def uniform(state):
     """Next state of a stream and a number in [0, 1) with 53 random bits."""
     state = state + _STEP

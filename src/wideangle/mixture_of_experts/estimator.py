@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
@@ -18,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from wideangle.base import Presented
 from wideangle.checks import check_labels, check_range, check_table
+from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
@@ -282,7 +282,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
             self.diagnostics_ = self.trace_.summary()
             sentence = self.presentation(self).caution()
             if sentence is not None:
-                warnings.warn(sentence, stacklevel=3)
+                warn(sentence)
 
     @property
     def experts_(self) -> np.ndarray:
@@ -320,6 +320,11 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
 
     def _only_seen(self, proba: np.ndarray) -> np.ndarray:
         return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):  # minus infinity, where a probability is 0
+            return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class."""

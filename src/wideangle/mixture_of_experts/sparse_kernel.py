@@ -17,8 +17,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
+
+from wideangle.machine_code import njit
 
 WIDTH = 8
 """Components are filled up to a multiple of this."""
@@ -27,7 +29,7 @@ ROWS = 32
 NEVER = -1e30
 """Gate score of a filler."""
 LOG2_E = 1.0 / math.log(2.0)
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "cache": True}
+_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 """A check for division by 0 would forbid vector instructions."""
 IN_ORDER = {"contract"}
 """Fast-math of the exponential: multiply and add may be joined, nothing else."""

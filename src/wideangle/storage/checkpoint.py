@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wideangle.checks import check_range
+from wideangle.messages import warn
 from wideangle.storage.bundle import encode, load_bundle, read, save_bundle
 from wideangle.storage.files import StorageError, write
 from wideangle.storage.tree import pack, unpack
@@ -106,7 +106,7 @@ class SavedRun:
             if not may_fail:
                 raise
             message = f"the run goes on without a new checkpoint: {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warn(message, RuntimeWarning)
         now = time.monotonic()
         self._due = now + max(self.every_seconds, PATIENCE * (now - began))
         return saved
@@ -127,7 +127,7 @@ class SavedRun:
             message = f"cannot remove {self.path}: {error.strerror}; check the permissions."
             if not may_fail:
                 raise StorageError(message) from error
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warn(message, RuntimeWarning)
         self._parts, self._on_disk, self._due = [], 0, -np.inf
 
     def _write(self, state: Arrays, new: Arrays | None, on_disk: Any) -> None:

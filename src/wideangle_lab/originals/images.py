@@ -1,6 +1,6 @@
 """Folders of images to counts of visual words: dense SIFT and k-means, by OpenCV.
 
-Needs the images extra: ``pip install "wideangle[images]"``.
+Needs the extra ``images``: ``pip install ".[images]"`` in a checkout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def opencv() -> Any:
         import cv2
     except ImportError as error:
         raise NoOpenCvError(
-            f'OpenCV cannot be loaded ({error}); try: pip install "wideangle[images]"'
+            f'OpenCV cannot be loaded ({error}); try: pip install ".[images]"'
         ) from error
     return cv2
 

@@ -176,5 +176,5 @@ def test_without_opencv_the_extra_is_named(folder, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ImportError, match=r'pip install "wideangle\[images\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[images\]"'):
         bag_of_words(folder, 4)

@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy.special import logit, logsumexp
 
 from wideangle.latent_features.parallel import derived_seed, over_rows, stream
@@ -33,6 +32,7 @@ from wideangle.latent_features.predict.moves import (
     start_from_prior,
     sweep,
 )
+from wideangle.machine_code import njit
 
 MOST_CERTAIN = 5.0
 """Largest log odds of a base: a feature that no Gibbs run saw keeps a chance."""
@@ -117,7 +117,7 @@ def annealed_weights(
     return log_weights + (rows.constant + rows.log_all_off - base_all_off)[:, None]
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def _anneal(
     fields,
     couplings,

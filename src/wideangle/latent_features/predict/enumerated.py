@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from wideangle.latent_features.parallel import over_rows
 from wideangle.latent_features.predict.held_out import RowFields
+from wideangle.machine_code import njit
 
 MAX_ENUMERATED = 15
 """Features up to which visiting all states is worth it: 2^15 take about a millisecond."""
@@ -27,13 +27,13 @@ def enumerate_rows(rows: RowFields) -> tuple[np.ndarray, np.ndarray]:
     return rows.constant + rows.log_all_off + log_sums, activation
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def _enumerate(weights, couplings, pattern, log_sums, activation, first, last):
     for n in range(first, last):
         log_sums[n] = _enumerate_row(weights[n], couplings[pattern[n]], activation[n])
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def _enumerate_row(weight, coupling, activation):
     r"""Log of the sum over z of exp(z.weight - z'Cz/2); ``activation`` receives the marginals.
 
@@ -75,7 +75,7 @@ def _enumerate_row(weight, coupling, activation):
     return top + np.log(mass[depth])
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def _next_leaf(branch, mass, activation):
     """Count one up; branches that end hand their mass to the depth above. First depth changed.
 

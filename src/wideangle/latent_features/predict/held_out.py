@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from wideangle.latent_features.parallel import over_rows, stream
 from wideangle.latent_features.predict.moves import (
@@ -33,6 +32,7 @@ from wideangle.latent_features.predict.moves import (
     sweep,
 )
 from wideangle.latent_features.state import Draw
+from wideangle.machine_code import njit
 
 _SMALLEST = 1e-15
 """Weights are kept this far from 0 and 1, where log odds are infinite."""
@@ -162,7 +162,7 @@ def gibbs_rows(
     return activation / n_sweeps, states
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def _gibbs(
     fields,
     couplings,

@@ -8,9 +8,9 @@ raised to a power between 0 and 1.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from wideangle.latent_features.parallel import uniform
+from wideangle.machine_code import njit
 
 CERTAIN = 36.0
 """Log-odds beyond which double precision knows no other outcome."""
@@ -28,7 +28,7 @@ def partners_of(features: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.argsort(-cosines, axis=1, kind="stable")[:, :n_partners])
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def sweep(z, local, coupling, log_odds, power, state, mean):
     """One Gibbs sweep over the features of a row, its likelihood raised to ``power``.
 
@@ -49,7 +49,7 @@ def sweep(z, local, coupling, log_odds, power, state, mean):
     return state, gain
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def pair_sweep(z, local, coupling, log_odds, power, state, partners):
     """Redraw every feature together with one of its partners, from their four joint states.
 
@@ -78,13 +78,13 @@ def pair_sweep(z, local, coupling, log_odds, power, state, partners):
     return state, gain
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(inline="always")
 def _weight(log_weight):
     """Weight of a state beside one of weight 1."""
     return np.exp(log_weight) if log_weight > -CERTAIN else 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def flip(k, z, local, coupling):
     """Change z[k]; return the change of the log-likelihood."""
     sign = 1.0 - 2.0 * z[k]
@@ -94,7 +94,7 @@ def flip(k, z, local, coupling):
     return sign * local[k]  # its own entry has not changed: the diagonal is zero
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def start_from_prior(z, local, field, coupling, log_odds, state):
     """Draw z from its prior; set ``local`` and return the stream and the log-likelihood."""
     value = 0.0
@@ -110,7 +110,7 @@ def start_from_prior(z, local, field, coupling, log_odds, state):
     return state, value
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def power_at(step, n_steps, scale):
     r"""Power of the likelihood at a step of a path from 0 to 1, geometric in 1 + scale * power.
 
@@ -120,7 +120,7 @@ def power_at(step, n_steps, scale):
     return np.expm1(step / n_steps * np.log1p(scale)) / scale
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def prior_spread(field, coupling, log_odds):
     r"""Standard deviation of the log-likelihood of a row when z has its prior.
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 from scipy.special import logsumexp
 
@@ -27,6 +26,7 @@ from wideangle.latent_features.predict.enumerated import MAX_ENUMERATED, enumera
 from wideangle.latent_features.predict.held_out import RowFields, gibbs_rows
 from wideangle.latent_features.predict.partial import partial_rows
 from wideangle.latent_features.state import Draw
+from wideangle.machine_code import njit
 
 SWEEPS = 20
 """Gibbs sweeps that count, for rows with too many features to enumerate."""
@@ -206,7 +206,7 @@ def score_entries(
     return EntryScores(base + mean / len(draws), log_density - np.log(total))
 
 
-@njit(nogil=True, cache=True)
+@njit()
 def _entries(means, states, columns, noise, spans, where, truth, mean, log_density):
     """Add one draw's predictions; ``columns`` is (D, K), ``spans`` the entries of each row."""
     constant = -0.5 * np.log(2.0 * np.pi * noise)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numba
 import numpy as np
 from scipy import sparse
 
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.state import Features
+from wideangle.machine_code import njit
 from wideangle.types import Key
 
 
@@ -106,7 +106,7 @@ class ImputedRows(MemoryRows):
         return self._rows.data if self.is_sparse else self._rows
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _entries_of_product(assignments, columns_of_features, rows, columns):
     """Single entries of Z W; ``columns_of_features`` is (D, K)."""
     result = np.zeros(len(rows))

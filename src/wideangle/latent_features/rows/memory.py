@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 from scipy import sparse
 
@@ -37,6 +36,7 @@ from wideangle.latent_features.state import (
     room_for,
     with_room,
 )
+from wideangle.machine_code import njit
 from wideangle.types import Key
 
 BLOCK_ROWS = 4096
@@ -344,7 +344,7 @@ def _attached(features: Features, stored: Any, room: int) -> Features:
     return features._replace(assignments=_columns(features, stored, room))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _products(data, indices, indptr, vectors, found, first, last):
     """Add x_n . v_k to ``found``; ``vectors`` is (D, K), so that the inner loop is contiguous."""
     width = vectors.shape[1]
@@ -355,7 +355,7 @@ def _products(data, indices, indptr, vectors, found, first, last):
                 found[n, k] += x * vectors[d, k]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _cross(data, indices, indptr, assignments, dim, first, last):
     """Sum of the rows of each feature, (D, K): an entry touches one line of the result.
 
@@ -381,7 +381,7 @@ def _cross(data, indices, indptr, assignments, dim, first, last):
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _sparse_energy(data, indices, indptr, offset, energy):
     """|x_n - o|² = |o|² + sum over stored entries of x (x - 2 o)."""
     base = np.sum(offset * offset)
@@ -393,7 +393,7 @@ def _sparse_energy(data, indices, indptr, offset, energy):
         energy[n] = max(total, 0.0)  # rounding may leave a row that is its offset just below
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def gram_of(assignments):
     """Z'Z from the few features of each row."""
     n_rows, width = assignments.shape
@@ -410,7 +410,7 @@ def gram_of(assignments):
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def take_columns(stored, columns, found):
     """Columns with the given numbers, in their order; -1 is a column of zeros."""
     for n in range(len(stored)):
@@ -419,7 +419,7 @@ def take_columns(stored, columns, found):
                 found[n, k] = stored[n, columns[k]]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def counts_in(assignments, n_live):
     """Sums of the columns, of which those from ``n_live`` on are zero."""
     counts = np.zeros(assignments.shape[1], np.int32)

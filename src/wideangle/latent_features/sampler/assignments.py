@@ -33,12 +33,12 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
 from wideangle.latent_features.parallel import over_rows
+from wideangle.machine_code import njit
 from wideangle.types import Array, Key
 
 CERTAIN = 23.0
@@ -265,7 +265,7 @@ def _rotate(_typing, _word, _count):
     return types.uint32(types.uint32, types.uint32), generate
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def threefry(key0, key1, counter_high, counter_low):
     """Xor of the two words of threefry-2x32 with 20 rounds: what ``jax.random.bits`` gives."""
     u = np.uint32
@@ -300,7 +300,7 @@ def threefry(key0, key1, counter_high, counter_low):
     return u(x ^ y)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _fill_bits(first_words, second_words, row, bits):
     """Random bits of one row, one per column, from the two words of each column's key."""
     high, low = np.uint32(row >> 32), np.uint32(row & 0xFFFFFFFF)
@@ -308,7 +308,7 @@ def _fill_bits(first_words, second_words, row, bits):
         bits[k] = threefry(first_words[k], second_words[k], high, low)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def decide_site(logit, bits):
     """As :func:`decide`, from random bits."""
     if logit > CERTAIN:
@@ -324,7 +324,7 @@ def decide_site(logit, bits):
     return (logit > 0) != flip
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(fastmath={"contract", "reassoc"})
 def _rows_before(
     start,
     stop,
@@ -372,7 +372,7 @@ def _rows_before(
             left[n, k - last] = pull[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _fill_logits(
     k, last, assignments, left, square, log_odds, precision, log_unused, logits, by_row
 ):
@@ -387,13 +387,13 @@ def _fill_logits(
     return log_unused
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _used_by(log_unused):
     """Probability that some row uses a feature."""
     return -math.expm1(log_unused)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _nobody(log_none, without, with_it, uniform):
     """Whether no row uses a feature after which nothing is active."""
     any_probability = -math.expm1(log_none)
@@ -403,7 +403,7 @@ def _nobody(log_none, without, with_it, uniform):
     return uniform < 1.0 / (1.0 + math.exp(min(-difference, 700.0)))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _given_any(key, logits, by_row, target, found, offset, drawn):
     """Rows that use the feature, given that at least one does: the first one, then the others.
 
@@ -422,7 +422,7 @@ def _given_any(key, logits, by_row, target, found, offset, drawn):
         drawn[n] = decide_site(logits[n], bits)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _change_column(k, last, drawn, assignments, left, inner):
     """Put a column in its place and tell the later ones; whether anything changed."""
     changed = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.state import price
+from wideangle.machine_code import njit
 
 RIDGE = 0.01
 """Rows' worth of zeros added to each feature, so that equal columns of Z can be solved for."""
@@ -250,7 +250,7 @@ def draw_assignments(
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _explain(gram, row, scores):
     """Set scores to W W' z."""
     scores[:] = 0.0
@@ -260,7 +260,7 @@ def _explain(gram, row, scores):
                 scores[j] += gram[k, j]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _flip(gram, row, scores, k, value):
     """Set z_k and keep scores = W W' z."""
     sign = 1.0 if value else -1.0
@@ -269,13 +269,13 @@ def _flip(gram, row, scores, k, value):
         scores[j] += sign * gram[k, j]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _log_odds(products, gram, logits, precision, row, scores, k):
     alone = products[k] - scores[k] + row[k] * gram[k, k]
     return logits[k] + (alone - 0.5 * gram[k, k]) * precision
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _gibbs_pass(rng, products, gram, logits, precision, assignments):
     scores = np.empty(len(gram))
     for n in range(len(assignments)):
@@ -291,7 +291,7 @@ def _gibbs_pass(rng, products, gram, logits, precision, assignments):
                 _flip(gram, row, scores, k, value)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _climb_pass(products, gram, logits, precision, assignments):
     scores = np.empty(len(gram))
     for n in range(len(assignments)):
@@ -356,7 +356,7 @@ def fit_one(residual: np.ndarray, centre: np.ndarray, variance: float) -> Launch
     return Launch(centre.astype(float), share, log_lik) if share > 0 else None
 
 
-@numba.njit(cache=True, nogil=True)
+@njit()
 def _climb(residual, centre, variance, log_lik):
     """Move ``centre`` by EM; return the share of rows that have it, 0 if it lost them all."""
     n_rows, n_warm = len(residual), ROUNDS - len(log_lik)

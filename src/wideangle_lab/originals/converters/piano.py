@@ -43,7 +43,7 @@ def _read(path: Path) -> tuple[np.ndarray, int]:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: its library is not there
         raise NoSoundFileError(
-            f'recordings cannot be read ({error}); try: pip install "wideangle[audio]"'
+            f'recordings cannot be read ({error}); try: pip install ".[audio]"'
         ) from error
     if not path.is_file():
         raise ConversionError(f"{path} is missing.")

@@ -54,7 +54,7 @@ def test_what_is_no_recording_is_refused(tmp_path):
 
 def test_without_the_reader_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(ImportError, match=r'pip install "wideangle\[audio\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[audio\]"'):
         piano.convert(tmp_path)
 
 
