@@ -38,6 +38,13 @@ def bench(
         bool,
         typer.Option("--again", help="Of defaults: repeat fits that the record has, not rivals."),
     ] = False,
+    part: Annotated[
+        str | None, typer.Option("--part", help="Of defaults: `fit` (ours) or `rivals` only.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", help="Of defaults: fits at once; seconds are then left out.", min=1),
+    ] = None,
 ) -> None:
     """Measure speed and effective samples per second against other libraries.
 
@@ -46,7 +53,9 @@ def bench(
     """
     from wideangle_lab.bench import run
 
-    run(output=output, quick=quick, seed=seed, areas=area or [], only=only or [], again=again)
+    given = {"only": only, "again": again, "part": part, "jobs": jobs}
+    of_defaults = {name: value for name, value in given.items() if value}
+    run(output=output, quick=quick, seed=seed, areas=area or [], **of_defaults)
 
 
 def reproduce(

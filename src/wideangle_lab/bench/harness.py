@@ -60,24 +60,24 @@ def run(
     quick: bool,
     seed: int,
     areas: Sequence[str] = (),
-    *,
-    only: Sequence[str] = (),
-    again: bool = False,
+    **of_defaults: Any,
 ) -> dict[str, Any]:
     """Measure every area, or the named ones; print a table, write the record and return it.
 
     The record is written after every area: what was measured before a crash is kept. Named areas
     take their place in the record that is there, each with the stamp of its own measurement.
-    ``only`` and ``again`` are for the panel of default fits, :mod:`wideangle_lab.bench.defaults`.
+    Further settings are those of the panel of default fits, :mod:`wideangle_lab.bench.defaults`.
     """
     if list(areas) == [DEFAULTS]:
         from wideangle_lab.bench import defaults
 
         name = f"{DEFAULTS}-quick" if quick else DEFAULTS
         output = output or FOLDER / f"{name}.json"
-        return defaults.run(output, quick=quick, seed=seed, only=only, again=again)
-    if DEFAULTS in areas or only or again:
-        raise ValueError("the area defaults is measured by itself, and has --only and --again.")
+        return defaults.run(output, quick=quick, seed=seed, **of_defaults)
+    if DEFAULTS in areas or any(of_defaults.values()):
+        raise ValueError(
+            "the area defaults is measured by itself, and has --only, --again, --part and --jobs."
+        )
     if unknown := [area for area in areas if area not in AREAS]:
         raise ValueError(f"no area {unknown[0]!r}; the areas are {', '.join((*AREAS, DEFAULTS))}.")
     name = "quick" if quick else "full"

@@ -66,8 +66,9 @@ def machine_of(stamp: Mapping[str, Any]) -> str:
     """Cores, processor, memory and versions of a stamp."""
     machine, versions = stamp["machine"], stamp["versions"]
     shown = ", ".join(f"{name} {versions[key]}" for key, name in NAMES.items() if key in versions)
+    device = f"an {machine['device']} and " if "device" in machine else ""
     return (
-        f"{machine['cores']} cores of an {machine['processor']} with "
+        f"{device}{machine['cores']} cores of an {machine['processor']} with "
         f"{machine['memory_gib']:.0f} GiB, {shown}"
     )
 

@@ -97,10 +97,20 @@ def measure(part: str, name: str, seed: int) -> dict[str, Any]:
     return of_classifier(lambda: MixtureOfExpertsClassifier(random_state=seed), data, again=first)
 
 
+def accelerator() -> str | None:
+    """The name of JAX's default device, where that is not the processor."""
+    import jax
+
+    device = jax.devices()[0]
+    return None if device.platform == "cpu" else device.device_kind
+
+
 def main(part: str, name: str, seed: str) -> None:
     """Measure and print, with a stamp."""
     stamp: dict[str, Any] = {"seed": int(seed), **describe()}
     result = measure(part, name, int(seed))
+    if part == "fit" and (device := accelerator()):
+        stamp["machine"]["device"] = device
     stamp["finished"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     print(json.dumps(as_finite({**result, "stamp": stamp}), allow_nan=False))
 

@@ -12,8 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,14 @@ ERROR_LINES = 3
 
 
 def run(
-    output: Path, *, quick: bool, seed: int, only: Sequence[str] = (), again: bool = False
+    output: Path,
+    *,
+    quick: bool,
+    seed: int,
+    only: Sequence[str] = (),
+    again: bool = False,
+    part: str | None = None,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """Measure the cells that the record lacks, print a line for each, and return the record.
 
@@ -45,6 +54,10 @@ def run(
         Names of tables; all by default.
     again
         Measure our fits again, not the rivals.
+    part
+        Only our fits (``"fit"``), or only the rivals.
+    jobs
+        Processes at once. With more than one, seconds say nothing, and the page leaves them out.
     """
     if unknown := [name for name in only if name not in TABLES]:
         raise ValueError(f"no table {unknown[0]!r}; the tables are {', '.join(TABLES)}.")
@@ -52,20 +65,29 @@ def run(
     if output.exists():
         record = json.loads(output.read_text(encoding="utf-8"))
     skipped: set[str] = set()
-    for name, number, part in parts(only or (QUICK if quick else tuple(TABLES)), quick, seed):
-        cell = record["cells"].setdefault(f"{name}/{number}", {})
-        done = part in cell and "error" not in cell[part]
-        if name in skipped or (done and not (again and part == FIT)):
-            continue
+    lock = threading.Lock()
+
+    def measure(name: str, number: int, one: str) -> None:
+        cell = record["cells"].get(f"{name}/{number}", {})
+        done = one in cell and "error" not in cell[one]
+        if name in skipped or part not in (None, one) or (done and not (again and one == FIT)):
+            return
         began = time.perf_counter()
-        found = in_own_process(part, name, number)
+        found = in_own_process(one, name, number)
         seconds = time.perf_counter() - began
-        print(f"{name}/{number} {part}: {seconds:.0f} s, {told(found)}", flush=True)
-        if "skipped" in found:
-            skipped.add(name)
-            continue
-        cell[part] = found
-        write_json(output, record)
+        with lock:
+            print(f"{name}/{number} {one}: {seconds:.0f} s, {told(found)}", flush=True)
+            if "skipped" in found:
+                skipped.add(name)
+                return
+            if jobs > 1 and "stamp" in found:
+                found["stamp"]["side_by_side"] = jobs
+            record["cells"].setdefault(f"{name}/{number}", {})[one] = found
+            write_json(output, record)
+
+    chosen = parts(only or (QUICK if quick else tuple(TABLES)), quick, seed)
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda one: measure(*one), chosen))
     print(f"Record: {output}")
     return record
 

@@ -72,7 +72,7 @@ def missing(tables: Sequence[Summary]) -> list[str]:
         if n < TABLES[name].n_seeds
     ]
     n_busy = sum(busy(fit) for table in tables for fit in table.fits)
-    lines = [f"Seconds of {n_busy} fits that began on a busy machine are left out."] * (n_busy > 0)
+    lines = [f"Seconds of {n_busy} fits on a busy machine are left out."] * (n_busy > 0)
     lines += [f"Not measured, for want of data or time: {'; '.join(absent)}."] if absent else []
     lines += [f"Not measured with all seeds: {'; '.join(short)}."] if short else []
     return lines + [f"Failed: {name_of(t.name)}: {error}" for t in tables for error in t.errors]
