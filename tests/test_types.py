@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from wideangle.types import Components, as_floating
+from wideangle.types import Components, as_floating, in_order
 
 
 def test_polar_form_round_trip():
@@ -45,3 +46,14 @@ def test_whole_numbers_take_the_precision_at_hand():
     assert as_floating(3).dtype == jnp.float64
     assert as_floating(3, like=jnp.float32(1)).dtype == jnp.float32
     assert as_floating(np.float32(3)).dtype == jnp.float32
+
+
+def test_rows_in_order_are_given_back_and_others_are_copied():
+    good = sp.csr_array(np.eye(3))
+    assert in_order(good) is good
+    assert in_order("anything else") == "anything else"
+    bad = sp.csr_array((np.array([1.0, 2.0, 4.0]), np.array([1, 0, 1]), np.array([0, 3])))
+    found = in_order(bad)
+    assert bad.indices.tolist() == [1, 0, 1]
+    assert found.indices.tolist() == [0, 1]
+    assert found.data.tolist() == [2.0, 5.0]

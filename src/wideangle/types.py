@@ -65,3 +65,16 @@ def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
     """Rows ``index`` of an array or a CSR matrix as a dense array."""
     chosen = rows[index]
     return np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype)
+
+
+def in_order(rows: Any) -> Any:
+    """CSR rows with sorted columns and no entry twice; a copy where those given are not so.
+
+    SciPy puts rows in order where they are, as a side effect of many methods: what belongs to a
+    user must be in order before.
+    """
+    if not hasattr(rows, "has_canonical_format") or rows.has_canonical_format:
+        return rows
+    rows = rows.copy()
+    rows.sum_duplicates()
+    return rows

@@ -536,3 +536,20 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
     few = make(**MCMC)
     with pytest.raises(AssertionError, match="made dense"):
         few.fit(sp.csr_array(X + 1.0), y)  # no zeros: products are faster
+
+
+def test_sparse_rows_out_of_order_are_read_and_left_as_they_are():
+    """As joblib hands them to workers: mapped from a file, and read-only."""
+    entries = np.random.default_rng(0).normal(size=3 * N), np.tile([2, 0, 2], N)
+    X = sp.csr_array((*entries, np.arange(0, 3 * N + 1, 3)), shape=(N, 4))
+    parts = X.data, X.indices, X.indptr
+    before = [part.copy() for part in parts]
+    for part in parts:
+        part.setflags(write=False)
+    quick = {"inference": Maximise(n_passes=2, n_starts=1), "prior": "gaussian"}
+    model = make(2, **quick).fit(X, np.arange(N) % 2)
+    proba = model.predict_proba(X)
+    for now, part, old in zip((X.data, X.indices, X.indptr), parts, before, strict=True):
+        assert now is part
+        np.testing.assert_array_equal(part, old)
+    np.testing.assert_allclose(proba, model.predict_proba(X.toarray()), rtol=1e-5)

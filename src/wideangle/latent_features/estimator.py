@@ -56,6 +56,7 @@ from wideangle.settings import (
     as_plain,
 )
 from wideangle.sphere.geometry import Diversity, diversity
+from wideangle.types import in_order
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
@@ -286,18 +287,14 @@ class LatentFeatureModel(
 
     def _check(self, X: Any, reset: bool) -> Any:
         check_table(X)
-        X = validate_data(
+        return validate_data(
             self,
-            X,
+            in_order(X),
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
             reset=reset,
         )
-        if sparse.issparse(X) and not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
 
     def _check_settings(self, dim: int) -> None:
         prior, kernel = self.choice("prior"), self.choice("inference").kernel

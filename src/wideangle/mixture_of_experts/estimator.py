@@ -35,7 +35,7 @@ from wideangle.settings import (
     Sampling,
 )
 from wideangle.sphere.geometry import Diversity, diversity
-from wideangle.types import Key
+from wideangle.types import Key, in_order
 
 
 class Uncertainty(NamedTuple):
@@ -165,7 +165,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self._validate_params()
         check_table(X)
         check_labels(y)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X, y = validate_data(
+            self, in_order(X), y, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
         check_classification_targets(y)
         self.classes_, targets = np.unique(y, return_inverse=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -308,7 +310,9 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
         check_table(X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        X = validate_data(
+            self, in_order(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+        )
         return self.scaling_.apply(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
