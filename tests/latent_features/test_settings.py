@@ -1,5 +1,6 @@
 """Units, rows and settings between user and sampler."""
 
+import jax
 import numpy as np
 import pytest
 from scipy import sparse
@@ -52,6 +53,12 @@ def test_a_large_mean_costs_no_digits_even_in_single_precision():
     very_far = 1e9 + RNG.normal(size=(50, 3))
     spread = np.std(very_far - 1e9)
     assert learn_scaling(very_far, standardise=False).scale == pytest.approx(spread, rel=1e-6)
+    with jax.enable_x64(False):
+        rows, offset = learn_scaling(very_far, standardise=True).apply(very_far)
+        near, _ = learn_scaling(very_far - 1e9, standardise=True).apply(very_far - 1e9)
+    assert offset is None
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows, near, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1e-115, 1e-30, 1e30, 1e115])

@@ -32,6 +32,24 @@ def test_real_columns_are_standardised_and_indicators_and_constants_left_alone()
     np.testing.assert_array_equal(rows[:, 5], 1.0)
 
 
+@pytest.mark.parametrize("offset", [1e3, 1e9, -1e9])
+def test_columns_far_from_0_are_prepared_as_those_around_it(offset):
+    near = np.round(np.random.default_rng(1).normal(size=(N, 2)), 4)
+    far = near + np.array([offset, 0.0])
+    np.testing.assert_allclose(prepare(far), prepare(near), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_alone_is_no_spread(dtype):
+    ends = np.array([0.3, np.nextafter(dtype(0.3), dtype(1.0))], dtype)
+    np.testing.assert_array_equal(
+        learn_scaling(
+            np.tile(ends, 5)[:, None], np.ones(10), standardise=True, intercept=True
+        ).scale,
+        1.0,
+    )
+
+
 def test_sparse_columns_are_scaled_without_shift_and_stay_sparse():
     X = columns()
     rows = prepare(sp.csr_array(X))

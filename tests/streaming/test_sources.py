@@ -92,6 +92,16 @@ def test_row_groups_of_many_files_are_blocks(tmp_path):
     np.testing.assert_array_equal(everything(some)[0], X[:60, [2, 0]])
 
 
+def test_columns_keep_their_digits(tmp_path):
+    far = 1e9 + np.arange(4.0)[:, None]
+    write_parquet(tmp_path / "a.parquet", far, np.zeros(4, int), 4)
+    source = ParquetRows(tmp_path, target="label")
+    assert source.dtype == np.float64
+    np.testing.assert_array_equal(source.read(0)[0], far)
+    write_parquet(tmp_path / "a.parquet", far.astype(np.float32), np.zeros(4, int), 4)
+    assert ParquetRows(tmp_path, target="label").dtype == np.float32
+
+
 def test_wrong_columns_are_named(tmp_path):
     X, y = make()
     path = tmp_path / "a.parquet"

@@ -44,13 +44,12 @@ class Scaling(NamedTuple):
     def apply(self, X: Any) -> tuple[Any, np.ndarray | None]:
         """Scaled rows, and the offset still to be subtracted from them; sparse stays sparse."""
         dtype = jnp.result_type(float)
-        if sparse.issparse(X):
-            rows = sparse.csr_matrix(X, dtype=np.float64, copy=True)
-            rows.data = self._scaled(rows.data, dtype)
-        else:
-            rows = self._scaled(np.asarray(X, np.float64), dtype)
-        offset = self.shift / self.scale if np.any(self.shift) else None
-        return rows, offset
+        if not sparse.issparse(X):
+            # In double precision: far from 0 there would be no digits left for differences.
+            return self._scaled(np.asarray(X, np.float64) - self.shift, dtype), None
+        rows = sparse.csr_matrix(X, dtype=np.float64, copy=True)
+        rows.data = self._scaled(rows.data, dtype)
+        return rows, self.shift / self.scale if np.any(self.shift) else None
 
     def _scaled(self, entries: np.ndarray, dtype: Any) -> np.ndarray:
         largest = np.fmax.reduce(np.abs(entries), axis=None, initial=0.0)  # NaN is left out

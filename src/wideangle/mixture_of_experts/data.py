@@ -25,6 +25,8 @@ LARGEST = 1e12
 """Prepared entries are cut off here: scores of such rows are certain, and float32 holds them."""
 SMALLEST = 1e-100
 """Columns of less spread than this count as constant."""
+ROUNDED = 16
+"""So do columns of less spread than this many times the rounding of their numbers."""
 HEAVIEST = 1e12
 """Most weight of all rows together: posteriors of more are points, and squares overflow."""
 CHUNK = 4096
@@ -134,17 +136,22 @@ def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: 
         square = np.asarray(part.multiply(part).multiply(weights[:, None]).sum(axis=0)).ravel()
         rms = unit * np.sqrt(square / total)
         return Scaling(shift, np.where(_sparse_binary(X), 1.0, _or_one(rms)), intercept)
-    X = np.asarray(X, np.float64)
-    binary = np.all((X == 0) | (X == 1), axis=0)
-    unit = _or_one(np.abs(X).max(axis=0))  # so that no square overflows
-    part = X / unit
-    mean = weights @ part / total
+    exact = np.asarray(X, np.float64)
+    binary = np.all((exact == 0) | (exact == 1), axis=0)
     if not intercept:
         # Nothing makes up for a shift then; a constant column is the user's own intercept.
-        rms = unit * np.sqrt(weights @ part**2 / total)
+        unit = _or_one(np.abs(exact).max(axis=0))  # so that no square overflows
+        rms = unit * np.sqrt(weights @ (exact / unit) ** 2 / total)
         return Scaling(shift, np.where(binary, 1.0, _or_one(rms)), intercept)
-    deviation = np.sqrt(weights @ (part - mean) ** 2 / total)
-    return _centred(unit * mean, unit * deviation, binary)
+    # Around one of the rows: entries far from 0 would have no digits left for their differences.
+    # Half of them: differences of the largest numbers are numbers, too.
+    around = 0.5 * exact[0]
+    part = 0.5 * exact - around
+    unit = _or_one(np.abs(part).max(axis=0))
+    part /= unit
+    mean = weights @ part / total
+    deviation = 2.0 * (unit * np.sqrt(weights @ (part - mean) ** 2 / total))
+    return _centred(2.0 * (around + unit * mean), deviation, binary, X.dtype)
 
 
 def scaling_from(
@@ -154,6 +161,7 @@ def scaling_from(
     *,
     standardise: bool,
     intercept: bool,
+    dtype: Any = np.float64,
 ) -> Scaling:
     """As :func:`learn_scaling` for dense rows, from moments that were summed up elsewhere."""
     if not standardise:
@@ -161,11 +169,13 @@ def scaling_from(
     if not intercept:
         rms = np.sqrt(variance + mean**2)
         return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)), intercept)
-    return _centred(mean, np.sqrt(variance), binary)
+    return _centred(mean, np.sqrt(variance), binary, dtype)
 
 
-def _centred(mean: np.ndarray, deviation: np.ndarray, binary: np.ndarray) -> Scaling:
-    constant = ~(deviation > 1e-7 * np.abs(mean))
+def _centred(mean: np.ndarray, deviation: np.ndarray, binary: np.ndarray, dtype: Any) -> Scaling:
+    """Shift and scale; what differs in the last digits of its type only counts as constant."""
+    digits = np.finfo(np.result_type(dtype, np.float32)).eps
+    constant = ~(deviation > ROUNDED * digits * np.abs(mean))
     scale = np.where(binary | constant, 1.0, _or_one(deviation))
     return Scaling(np.where(binary, 0.0, mean), scale, True)
 

@@ -82,6 +82,7 @@ def prepare(
         found.moments.binary,
         standardise=standardise,
         intercept=intercept,
+        dtype=source.dtype,
     )
     nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
     prepared = Prepared(found.classes, class_weights, scaling, nothing, n_rows, key, found)

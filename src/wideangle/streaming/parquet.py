@@ -31,7 +31,8 @@ class ParquetRows:
         index without a name that pandas saved.
     """
 
-    dtype = np.dtype(np.float32)
+    dtype: np.dtype
+    """Single precision where that holds every column, else double."""
 
     def __init__(
         self,
@@ -49,11 +50,12 @@ class ParquetRows:
         usual = [name for name in schema.names if not UNNAMED_INDEX.fullmatch(name)]
         self.names: list[str] | None = [name for name in columns or usual if name != target]
         self._groups: list[tuple[Path, int]] = []
-        sizes = []
+        sizes, self.dtype = [], np.dtype(np.float32)
         # Files are opened one at a time, here and in read: there may be thousands of them.
         for path_ in files:
             with pq.ParquetFile(path_) as file:
-                _check_numbers(file.schema_arrow, self.names)
+                kinds = _check_numbers(file.schema_arrow, self.names)
+                self.dtype = np.result_type(self.dtype, *kinds)
                 for group in range(file.metadata.num_row_groups):
                     n_rows = file.metadata.row_group(group).num_rows
                     if n_rows:
@@ -90,9 +92,11 @@ def _files(path: Any) -> list[Path]:
     return files
 
 
-def _check_numbers(schema: Any, names: Sequence[str]) -> None:
+def _check_numbers(schema: Any, names: Sequence[str]) -> list[Any]:
+    """Types of the columns, which must be those of numbers."""
     import pyarrow.types as kinds
 
+    found = []
     for name in names:
         if name not in schema.names:
             raise ValueError(f"column {name!r} is missing from a file.")
@@ -100,3 +104,5 @@ def _check_numbers(schema: Any, names: Sequence[str]) -> None:
         numeric = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
         if not numeric:
             raise ValueError(f"column {name!r} holds {kind}: turn it into numbers first.")
+        found.append(kind.to_pandas_dtype())
+    return found
