@@ -1,7 +1,7 @@
 """One part of one cell in a process of its own, so that its first fit is a first fit.
 
 ``python -m wideangle_lab.bench.defaults.cell PART TABLE SEED`` prints the result as one line of
-JSON; PART is ``fit`` or ``rivals``.
+JSON; PART is ``fit`` or ``rivals``. With ``once`` behind there is no second fit.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ LONG = 60.0
 """Seconds of a first fit from which on a second one is measured for the first seed only."""
 
 
-def fit_twice(make: Any, *data: Any, again: bool) -> tuple[Any, dict[str, Any]]:
-    """A first fit of the model that ``make()`` gives, and what it took; maybe a second one."""
+def fit_twice(make: Any, *data: Any, again: bool | None) -> tuple[Any, dict[str, Any]]:
+    """A first fit of the model that ``make()`` gives, and what it took; maybe a second one.
+
+    With ``again=None`` there is a second one where it does not take long.
+    """
     model = make()
     result = timed(model, *data)
-    if again or result["cold"] < LONG:
+    if again if again is not None else result["cold"] < LONG:
         result["warm"] = timed(make(), *data)["cold"]
     n_rows, n_columns = data[0].shape
     return model, {**result, **converged(model), "n_rows": n_rows, "n_columns": n_columns}
 
 
-def of_classifier(make: Any, parts: Parts, *, again: bool) -> dict[str, Any]:
+def of_classifier(make: Any, parts: Parts, *, again: bool | None) -> dict[str, Any]:
     """What is kept of a classifier."""
     model, result = fit_twice(make, parts.train, parts.y_train, again=again)
     return {
@@ -47,7 +50,7 @@ def of_classifier(make: Any, parts: Parts, *, again: bool) -> dict[str, Any]:
     }
 
 
-def of_features(make: Any, rows: Any, *, again: bool) -> dict[str, Any]:
+def of_features(make: Any, rows: Any, *, again: bool | None) -> dict[str, Any]:
     """What is kept of the feature sampler."""
     model, result = fit_twice(make, rows, again=again)
     summary = model.diagnostics_
@@ -80,7 +83,7 @@ def converged(model: Any) -> dict[str, Any]:
     }
 
 
-def measure(part: str, name: str, seed: int) -> dict[str, Any]:
+def measure(part: str, name: str, seed: int, *, once: bool = False) -> dict[str, Any]:
     """One part of a cell, or why there is none."""
     from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
 
@@ -91,10 +94,10 @@ def measure(part: str, name: str, seed: int) -> dict[str, Any]:
         return {"skipped": str(error)}
     if part == "rivals":
         return {"rivals": compare(data, seed)}
-    first = seed == 0
+    again = False if once else True if seed == 0 else None
     if not table.classes:
-        return of_features(lambda: LatentFeatureModel(random_state=seed), data, again=first)
-    return of_classifier(lambda: MixtureOfExpertsClassifier(random_state=seed), data, again=first)
+        return of_features(lambda: LatentFeatureModel(random_state=seed), data, again=again)
+    return of_classifier(lambda: MixtureOfExpertsClassifier(random_state=seed), data, again=again)
 
 
 def accelerator() -> str | None:
@@ -105,10 +108,10 @@ def accelerator() -> str | None:
     return None if device.platform == "cpu" else device.device_kind
 
 
-def main(part: str, name: str, seed: str) -> None:
+def main(part: str, name: str, seed: str, once: str = "") -> None:
     """Measure and print, with a stamp."""
     stamp: dict[str, Any] = {"seed": int(seed), **describe()}
-    result = measure(part, name, int(seed))
+    result = measure(part, name, int(seed), once=bool(once))
     if part == "fit" and (device := accelerator()):
         stamp["machine"]["device"] = device
     stamp["finished"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

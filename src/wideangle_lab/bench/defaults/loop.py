@@ -73,7 +73,7 @@ def run(
         if name in skipped or part not in (None, one) or (done and not (again and one == FIT)):
             return
         began = time.perf_counter()
-        found = in_own_process(one, name, number)
+        found = in_own_process(one, name, number, once=jobs > 1)
         seconds = time.perf_counter() - began
         with lock:
             print(f"{name}/{number} {one}: {seconds:.0f} s, {told(found)}", flush=True)
@@ -102,13 +102,14 @@ def parts(names: Sequence[str], quick: bool, seed: int) -> Iterator[tuple[str, i
                 yield name, number, RIVALS
 
 
-def in_own_process(part: str, name: str, seed: int) -> dict[str, Any]:
+def in_own_process(part: str, name: str, seed: int, *, once: bool = False) -> dict[str, Any]:
     """What the process printed, or an error; it finds nothing compiled."""
+    words = [part, name, str(seed), *["once"] * once]
     with tempfile.TemporaryDirectory() as folder:
         none = {"JAX_ENABLE_COMPILATION_CACHE": "false", "NUMBA_CACHE_DIR": folder}
         try:
             done = subprocess.run(
-                [*COMMAND, part, name, str(seed)],
+                [*COMMAND, *words],
                 capture_output=True,
                 text=True,
                 check=False,
