@@ -254,7 +254,7 @@ def test_a_tiny_cell(monkeypatch):
     X, y = fitted.plane()
     monkeypatch.setattr(Fitted, "n_rows", 105, raising=False)
     parts = tables.split(X, np.unique(y, return_inverse=True)[1], 0)
-    found = cell.of_classifier(lambda: Fitted(fitted.experts()), parts, again=False)
+    found = cell.of_classifier(lambda: Fitted(fitted.experts()), parts, again=None)
     assert found["warnings"] == ["too short"]
     assert found["warm"] >= 0
     assert (found["n_rows"], found["n_columns"], found["n_classes"]) == (105, 2, 2)
@@ -268,7 +268,7 @@ def test_a_tiny_cell_of_features(monkeypatch):
     monkeypatch.setattr(Fitted, "n_rows", 80, raising=False)
     monkeypatch.setattr(cell, "LONG", 0.0)
     model = fitted.features()
-    found = cell.of_features(lambda: Fitted(model), fitted.images(), again=False)
+    found = cell.of_features(lambda: Fitted(model), fitted.images(), again=None)
     assert "warm" not in found
     assert (found["n_rows"], found["n_components"]) == (80, model.n_components_)
     assert 0 < found["ess_per_sweep"] <= 2
