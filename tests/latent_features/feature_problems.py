@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import sys
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm
 
 from wideangle.latent_features.files import as_hyper
-from wideangle.latent_features.predict.held_out import RowFields, row_fields
+from wideangle.latent_features.predict import fields as row_fields
+from wideangle.latent_features.predict.fields import RowFields
+from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.state import Draw
 
 
@@ -44,9 +47,9 @@ def with_gaps(rows: np.ndarray, share: float = 0.3, seed: int = 2) -> np.ndarray
     return rows
 
 
-def fields_of(draw: Draw, rows: np.ndarray) -> RowFields:
-    features = draw.vectors
-    return row_fields(draw, rows @ features.T, (rows**2).sum(axis=1), features @ features.T)
+def fields_of(draw: Draw, rows: np.ndarray, module: Any = row_fields) -> RowFields:
+    nothing = [np.empty(0, np.int64)]
+    return module.Chunk(0, MemoryRows(rows), np.zeros(len(rows), np.int64), nothing).fields(draw)
 
 
 def log_joint(draw: Draw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

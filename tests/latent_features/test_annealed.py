@@ -12,27 +12,22 @@ from latent_features.feature_problems import (
     random_rows,
 )
 from statistical import FOUR, z_score
-from wideangle.latent_features import parallel as row_parallel
 from wideangle.latent_features.predict import annealed as annealed_rows
 from wideangle.latent_features.predict import moves as row_moves
-from wideangle.latent_features.predict.annealed import (
-    annealed_evidence,
-    annealed_weights,
-    choose_base,
-)
+from wideangle.latent_features.predict.annealed import annealed_evidence, choose_base, walk
 from wideangle.latent_features.predict.enumerated import enumerate_rows
 
 REPEATS = 20_000
 
 
-def bias(module, base_of, n_temperatures=4):
+def bias(module, base_of, n_steps=4):
     """Standard errors between the mean weight of one row and its exact evidence."""
     draw = random_draw(5, 3, noise=1.0)
     rows = np.repeat(random_rows(draw, 1), REPEATS, axis=0)
     fields = fields_of(draw, rows)
-    log_weights = module.annealed_weights(fields, base_of(fields), 11, n_temperatures, 2)
-    ratio = np.exp(log_weights - brute_force(draw, rows[:1])[0])
-    return z_score(ratio.mean(axis=1)[:, None], 1.0)
+    found = module.walk(fields, 11, n_steps, base=base_of(fields), n_streams=REPEATS)
+    ratio = np.exp(found.log_weights - brute_force(draw, rows[:1])[0])
+    return z_score(ratio[:, None], 1.0)
 
 
 def prior_base(fields):
@@ -44,14 +39,17 @@ def odd_base(fields):
 
 
 @pytest.mark.parametrize("base_of", [prior_base, odd_base])
-@pytest.mark.parametrize("n_temperatures", [1, 4])
-def test_weights_are_unbiased(base_of, n_temperatures):
-    assert bias(annealed_rows, base_of, n_temperatures) < FOUR
+@pytest.mark.parametrize("n_steps", [1, 4])
+def test_weights_are_unbiased(base_of, n_steps):
+    assert bias(annealed_rows, base_of, n_steps) < FOUR
 
 
-def test_the_chosen_base_leaves_weights_unbiased():
+def test_the_chosen_base_leaves_weights_unbiased(monkeypatch):
+    own = {"base": None, "n_streams": 4000, "first_row": 0}
+    monkeypatch.setattr(annealed_rows.walk, "__kwdefaults__", own)
+    monkeypatch.setattr(annealed_rows, "RUN_STEPS", 10)
     draw = random_draw(5, 3, noise=1.0)
-    rows = np.repeat(random_rows(draw, 1), REPEATS, axis=0)
+    rows = np.repeat(random_rows(draw, 1), 4000, axis=0)
     ratio = np.exp(
         annealed_evidence(fields_of(draw, rows), 4, 6, 2) - brute_force(draw, rows[:1])[0]
     )
@@ -65,9 +63,9 @@ def test_the_chosen_base_leaves_weights_unbiased():
         ("rows.fields + rows.log_odds - base  #", "rows.fields + rows.log_odds - 0.8 * base  #"),
         ("rows.log_all_off - base_all_off", "rows.log_all_off"),
         ("(power - before) * value", "power * value"),
-        ("value += gain", "value += 0.5 * gain"),
+        ("value += flip(k,", "value += 0.5 * flip(k,"),
         # Moves at the next power before it is weighed: no longer a valid path.
-        ("before = power\n", "before = power_at(step - 2, n_temperatures, scale)\n"),
+        ("before = power\n", "before = power_at(step - 2, n_steps, scale)\n"),
     ],
 )
 def test_broken_weights_are_noticed(old, new):
@@ -76,7 +74,7 @@ def test_broken_weights_are_noticed(old, new):
 
 @pytest.mark.slow
 def test_a_broken_sweep_is_noticed():
-    moves = broken(row_moves, "on = chance < probability", "on = chance < 0.9 * probability")
+    moves = broken(row_moves, "(total > logistic[k])", "(total > 1.2 * logistic[k])")
     module = broken(annealed_rows, "AGREE = 0.5", "AGREE = 0.4", sweep=moves.sweep)
     assert bias(module, prior_base) > FOUR
 
@@ -114,16 +112,6 @@ def test_the_base_is_the_prior_where_gibbs_runs_disagree():
     assert warm.mean() < 0.1
 
 
-def test_threads_and_chunks_change_nothing(monkeypatch):
-    draw = random_draw(18, 30)
-    rows = random_rows(draw, 100)
-    whole = annealed_evidence(fields_of(draw, rows), 2)
-    late = annealed_evidence(fields_of(draw, rows[60:]), 2, first_row=60)
-    np.testing.assert_allclose(late, whole[60:], atol=1e-6)
-    monkeypatch.setattr(row_parallel, "THREADED_WORK", np.inf)
-    np.testing.assert_array_equal(annealed_evidence(fields_of(draw, rows), 2), whole)
-
-
 def test_features_that_are_nearly_the_same_are_exchanged():
     rng = np.random.default_rng(0)
     base = random_draw(4, 30, noise=0.05)
@@ -135,15 +123,7 @@ def test_features_that_are_nearly_the_same_are_exchanged():
     exact, _ = enumerate_rows(fields)
     alone = fields._replace(partners=fields.partners[:, :0])
     together, single = (
-        np.abs(annealed_weights(f, prior_base(f), 0, 100, 5) - exact[:, None]).mean()
+        np.mean([np.abs(walk(f, s, 100).log_weights - exact) for s in range(5)])
         for f in (fields, alone)
     )
     assert together < 0.7 * single
-
-
-def test_particles_are_independent():
-    draw = random_draw(5, 3, noise=1.0)
-    rows = np.repeat(random_rows(draw, 1), REPEATS, axis=0)
-    fields = fields_of(draw, rows)
-    weights = annealed_weights(fields, prior_base(fields), 1, 3, 2)
-    assert abs(np.corrcoef(weights.T)[0, 1]) < FOUR / np.sqrt(REPEATS)

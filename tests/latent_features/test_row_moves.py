@@ -6,9 +6,9 @@ from scipy.special import logit, softmax
 
 from latent_features.feature_problems import broken, fields_of, log_joint, random_draw, random_rows
 from statistical import FOUR, z_score
-from wideangle.latent_features.parallel import stream
 from wideangle.latent_features.predict import moves as row_moves
-from wideangle.latent_features.predict.moves import partners_of, power_at, prior_spread
+from wideangle.latent_features.predict.fields import partners_of
+from wideangle.latent_features.predict.moves import power_at, prior_spread
 
 POWER = 0.7
 REPEATS = 15_000
@@ -34,12 +34,13 @@ def run(module, name):
     rng = np.random.default_rng(0)
     starts = rng.choice(len(states), REPEATS, p=softmax(target))
     ends, errors = np.empty(REPEATS, int), np.zeros(REPEATS)
-    last = partners if name == "pair_sweep" else np.zeros(4)
+    chosen = partners[np.arange(4), rng.integers(2, size=(REPEATS, 4))]
+    gumbel, logistic = rng.gumbel(size=(REPEATS, 4, 4)), rng.logistic(size=(REPEATS, 4))
     for i, start in enumerate(starts):
         z = states[start].astype(np.uint8)
         local = field - coupling @ z
-        state = np.uint64(stream(np.uint64(1), i))
-        _, gain = getattr(module, name)(z, local, coupling, log_odds, POWER, state, last)
+        numbers = (gumbel[i], chosen[i]) if name == "pair_sweep" else (logistic[i], np.zeros(4))
+        gain = getattr(module, name)(z, local, coupling, log_odds, POWER, *numbers)
         ends[i] = z @ (1 << np.arange(4))
         errors[i] = max(
             abs(gain - likelihood[ends[i]] + likelihood[start]),
@@ -68,15 +69,15 @@ def test_the_target_is_left_alone(name):
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("sweep", "on = chance < probability", "on = chance < 0.95 * probability"),
-        ("sweep", "np.exp(-log_odds[k] - power * local[k])", "np.exp(-log_odds[k] - local[k])"),
-        ("pair_sweep", "both = first + second - power * shared", "both = first + second"),
+        ("sweep", "(total > logistic[k])", "(total > 1.3 * logistic[k])"),
+        ("sweep", "total = log_odds[k] + power * local[k]", "total = log_odds[k] + local[k]"),
+        ("pair_sweep", "- power * shared + gumbel[j, 3]", "+ gumbel[j, 3]"),
         ("pair_sweep", "power * (local[j] + z[k] * shared)", "power * local[j]"),
         ("pair_sweep", "power * (local[k] + z[j] * shared)", "power * local[k]"),
-        ("pair_sweep", "chance >= none and not new_k", "not new_k"),
-        ("pair_sweep", "chance *= none + one + other", "chance *= none + one + 0.9 * other"),
+        ("pair_sweep", "second + gumbel[j, 2]", "second + gumbel[j, 1]"),
+        ("pair_sweep", "max(none, second)", "none"),
         # A choice of partners that looks at z.
-        ("pair_sweep", "int(chance * partners.shape[1])", "z[0]"),
+        ("pair_sweep", "k = partner[j]", "k = (j + 1 + z[0]) % 4"),
     ],
 )
 def test_broken_moves_are_noticed(name, old, new):
@@ -99,12 +100,12 @@ def test_partners_are_the_features_on_the_same_line():
     features = np.eye(8) * 2.0
     features[1] = -3.0 * features[0] + 0.1 * features[5]
     features[7] = 0.0
-    partners = partners_of(features)
+    partners = partners_of(features @ features.T)
     assert partners.shape == (8, 6)
     assert partners[0, 0] == 1 and partners[1, 0] == 0
     assert all(k not in partners[k] for k in range(8))
-    assert partners_of(features[:1]).shape == (1, 0)
-    assert partners_of(features[:0]).shape == (0, 0)
+    assert partners_of(np.ones((1, 1))).shape == (1, 0)
+    assert partners_of(np.ones((0, 0))).shape == (0, 0)
 
 
 def test_prior_spread_is_the_standard_deviation_over_the_prior():

@@ -15,7 +15,7 @@ from latent_features.feature_problems import (
     with_gaps,
 )
 from statistical import FOUR
-from wideangle.latent_features.predict import partial as partial_rows
+from wideangle.latent_features.predict import fields as row_fields
 from wideangle.latent_features.predict import score as lfm_score
 from wideangle.latent_features.predict.score import (
     activation,
@@ -40,7 +40,7 @@ def test_log_likelihood_sums_out_assignments_and_averages_draws():
 
 def test_log_likelihood_beyond_enumeration_is_close():
     rows = random_rows(DRAWS[1], 60)
-    found = log_likelihood(DRAWS, rows, 0, max_enumerated=0, n_temperatures=400, n_particles=10)
+    found = log_likelihood(DRAWS, rows, 0, max_enumerated=0, n_steps=400, n_walks=10)
     np.testing.assert_allclose(found, exact_log_likelihood(DRAWS, rows), atol=0.25)
 
 
@@ -58,7 +58,7 @@ def test_missing_entries_are_integrated_out(monkeypatch):
     exact = exact_log_likelihood(DRAWS, rows)
     np.testing.assert_allclose(log_likelihood(DRAWS, rows, 0), exact, rtol=1e-10, atol=1e-12)
     assert exact[3] == pytest.approx(0.0, abs=1e-12)
-    monkeypatch.setattr(partial_rows, "CHUNK_BYTES", 8 * 7 * 7 * 3)
+    monkeypatch.setattr(row_fields, "CHUNK_BYTES", 8 * 7 * 7 * 3)
     np.testing.assert_allclose(log_likelihood(DRAWS, rows, 0), exact, rtol=1e-10, atol=1e-12)
 
 
@@ -97,7 +97,7 @@ def test_chunks_change_nothing(monkeypatch):
         ]
 
     whole = everything()
-    monkeypatch.setattr(partial_rows, "CHUNK_BYTES", 8 * 20 * 20 * 7)
+    monkeypatch.setattr(row_fields, "CHUNK_BYTES", 8 * 20 * 20 * 7)
     for found, expected in zip(everything(), whole, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-7)
 
@@ -193,7 +193,7 @@ def test_repeats_of_the_annealed_score_err_downwards():
     exact = exact_log_likelihood([draw], rows)
     error = np.array(
         [
-            (log_likelihood([draw], rows, s, max_enumerated=0, n_temperatures=10) - exact).mean()
+            (log_likelihood([draw], rows, s, max_enumerated=0, n_steps=10) - exact).mean()
             for s in range(20)
         ]
     )

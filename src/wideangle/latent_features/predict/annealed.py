@@ -1,79 +1,198 @@
-r"""Evidence of new rows with many features, by annealed importance sampling.
+r"""Assignments and evidence of new rows with many features, by annealed walks.
 
-The sum over z in :math:`p(x) = \sum_z p(z) p(x \mid z)` has 2^K terms. Annealed importance
-sampling (Neal, 2001) draws z from independent Bernoulli distributions q, the base, and moves it by
+The sum over z in :math:`p(x) = \sum_z p(z) p(x \mid z)` has 2^K terms. A walk (annealed importance
+sampling; Neal, 2001) draws z from independent Bernoulli distributions q, the base, and moves it by
 Gibbs sweeps, over features and pairs of them in turn, along :math:`q(z)^{1-\beta} p(z, x)^\beta`,
 with powers :math:`0 = \beta_0 < \dots < \beta_T = 1`,
 
 .. math:: \log w = \sum_{t=1}^{T} (\beta_t - \beta_{t-1}) \log \frac{p(z_{t-1}, x)}{q(z_{t-1})}.
 
-The mean of w over particles is unbiased for p(x), whatever the base and the powers, as long as
-they do not depend on the particles; its logarithm is a lower bound of log p(x) in expectation.
+Sweeps at the end of it, at power 1, give the assignments. The mean of w over walks is unbiased for
+p(x), whatever the base and the powers, as long as they do not depend on the walks; its logarithm is
+a lower bound of log p(x) in expectation.
 
 The prior of z is a safe base, but far from the posterior when features are many. Activations of
-short Gibbs runs are a close one when the row has one mode, and useless when a run was caught in a
-minor one. So they are the base of rows for which several runs from the prior, with random numbers
+short walks are a close one when the row has one mode, and useless when a walk was caught in a
+minor one. So they are the base of rows for which several walks from the prior, with random numbers
 of their own, end in the same place; w stays unbiased.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logit, logsumexp
 
-from wideangle.latent_features.parallel import derived_seed, over_rows, stream
-from wideangle.latent_features.predict.held_out import RowFields, gibbs_rows
+from wideangle.latent_features.predict.fields import RowFields
 from wideangle.latent_features.predict.moves import (
+    flip,
     pair_sweep,
     power_at,
     prior_spread,
-    start_from_prior,
     sweep,
 )
 from wideangle.machine_code import njit
 
+N_STREAMS = 16
+"""Sets of random numbers that rows take in turn, so that their errors cancel in a mean."""
 MOST_CERTAIN = 5.0
-"""Largest log odds of a base: a feature that no Gibbs run saw keeps a chance."""
-RUNS, RUN_WARMUP, RUN_SWEEPS = 4, 25, 10
-"""Gibbs runs whose activations are compared, and their lengths."""
+"""Largest log odds of a base: a feature that no walk saw keeps a chance."""
+RUNS, RUN_STEPS, RUN_SWEEPS = 4, 50, 10
+"""Walks whose activations are compared, and their lengths."""
 AGREE = 0.5
-"""Largest difference between activations of runs that ended in the same place."""
+"""Largest difference between activations of walks that ended in the same place."""
 
 
-def annealed_evidence(
+class Walk(NamedTuple):
+    """Where the walks of all rows led."""
+
+    log_weights: np.ndarray
+    """(N,): the exponential of each has mean p(x)."""
+    activation: np.ndarray
+    """(N, K): mean over sweeps of the conditional probabilities (Rao-Blackwellised)."""
+    states: np.ndarray
+    """(N, n_sweeps, K) of 0 and 1: z after every sweep."""
+
+
+def walk(
     rows: RowFields,
     seed: int,
-    n_temperatures: int = 100,
-    n_particles: int = 5,
+    n_steps: int,
+    n_sweeps: int = 0,
+    *,
+    base: np.ndarray | None = None,
+    n_streams: int = N_STREAMS,
     first_row: int = 0,
-) -> np.ndarray:
-    """Estimate log p(x) of every row, (N,).
+) -> Walk:
+    """One walk of every row, and sweeps at its end.
 
     Parameters
     ----------
     rows
-        See :func:`~wideangle.latent_features.predict.held_out.row_fields`.
+        See :mod:`~wideangle.latent_features.predict.fields`.
     seed
         Whole number; with the number of the row it decides every random choice.
-    n_temperatures, n_particles
-        Powers of the path, and independent repeats along it.
+    n_steps
+        Powers of the likelihood on the way.
+    n_sweeps
+        Sweeps at the end, over pairs of features and then over each.
+    base
+        (N, K) log odds of the distributions to start from; those of the prior when left out.
+    n_streams
+        Sets of random numbers. With one what is found for a row does not depend on the rows around
+        it, as is expected of a transformer; errors of different rows then go together.
     first_row
         Number of the first row, for rows that come in chunks.
     """
-    base = choose_base(rows, seed, first_row)
-    log_weights = annealed_weights(
-        rows, base, derived_seed(seed, 0), n_temperatures, n_particles, first_row
+    n_rows, n_features = rows.fields.shape
+    base = rows.log_odds[None] if base is None else base
+    numbers = _numbers(seed, rows.partners, n_streams, n_steps, n_sweeps)
+    found = Walk(
+        np.zeros(n_rows),
+        np.zeros((n_rows, n_features)),
+        np.empty((n_rows, n_sweeps, n_features), np.uint8),
     )
-    return logsumexp(log_weights, axis=1) - np.log(n_particles)
+    fields = rows.fields + rows.log_odds - base  # of log p(z, x) / q(z) instead of log p(x | z)
+
+    _walk(fields, rows.couplings, rows.pattern, base, *numbers, n_steps, first_row, *found)
+    base_all_off = -np.logaddexp(0.0, base).sum(axis=1)
+    log_weights = found.log_weights + rows.constant + rows.log_all_off - base_all_off
+    return Walk(log_weights, found.activation / max(n_sweeps, 1), found.states)
+
+
+class _Numbers(NamedTuple):
+    """Random numbers of a walk; the first axis are the streams."""
+
+    logistic: np.ndarray
+    """(S, single sweeps and the start, K)."""
+    gumbel: np.ndarray
+    """(S, pair sweeps, K, 4)."""
+    partner: np.ndarray
+    """(S, pair sweeps, K): with which each feature is redrawn."""
+
+
+def _numbers(
+    seed: int, partners: np.ndarray, n_streams: int, n_steps: int, n_sweeps: int
+) -> _Numbers:
+    rng = np.random.default_rng(seed)
+    n_features, n_partners = partners.shape
+    n_pairs = n_steps // 2 + n_sweeps if n_partners else 0
+    n_single = 1 + n_steps + 2 * n_sweeps - n_pairs
+    choice = rng.integers(max(n_partners, 1), size=(n_streams, n_pairs, n_features))
+    return _Numbers(
+        rng.logistic(size=(n_streams, n_single, n_features)),
+        rng.gumbel(size=(n_streams, n_pairs, n_features, 4)),
+        partners[np.arange(n_features), choice] if n_pairs else choice,
+    )
+
+
+@njit()
+def _walk(
+    fields,
+    couplings,
+    pattern,
+    base,
+    logistic,
+    gumbel,
+    partner,
+    n_steps,
+    first_row,
+    log_weights,
+    activation,
+    states,
+):
+    n_features, in_pairs = fields.shape[1], gumbel.shape[1] > 0
+    z, local, unseen = np.empty(n_features, np.uint8), np.empty(n_features), np.empty(0)
+    for n in range(len(fields)):
+        coupling, odds = couplings[pattern[n]], base[n % len(base)]
+        s = (first_row + n) % len(logistic)
+        value, power, single, pair = 0.0, 0.0, 1, 0
+        for k in range(n_features):
+            z[k], local[k] = 0, fields[n, k]
+        for k in range(n_features):
+            if odds[k] > logistic[s, 0, k]:
+                value += flip(k, z, local, coupling)
+        scale = prior_spread(fields[n], coupling, odds)
+        for step in range(1, n_steps + 1):
+            before = power
+            power = power_at(step, n_steps, scale)
+            log_weights[n] += (power - before) * value
+            if step % 2 == 0 and in_pairs:
+                value += pair_sweep(
+                    z, local, coupling, odds, power, gumbel[s, pair], partner[s, pair]
+                )
+                pair += 1
+            else:
+                value += sweep(z, local, coupling, odds, power, logistic[s, single], unseen)
+                single += 1
+        for step in range(states.shape[1]):
+            if in_pairs:
+                pair_sweep(z, local, coupling, odds, 1.0, gumbel[s, pair], partner[s, pair])
+                pair += 1
+            sweep(z, local, coupling, odds, 1.0, logistic[s, single], activation[n])
+            single += 1
+            for k in range(n_features):
+                states[n, step, k] = z[k]
+
+
+def annealed_evidence(
+    rows: RowFields, seed: int, n_steps: int = 100, n_walks: int = 5, first_row: int = 0
+) -> np.ndarray:
+    """Estimate log p(x) of every row, (N,), by the mean weight of several walks."""
+    base = choose_base(rows, seed, first_row)
+    log_weights = [
+        walk(rows, derived_seed(seed, RUNS + i), n_steps, base=base, first_row=first_row)[0]
+        for i in range(n_walks)
+    ]
+    return logsumexp(log_weights, axis=0) - np.log(n_walks)
 
 
 def choose_base(rows: RowFields, seed: int, first_row: int = 0) -> np.ndarray:
-    """Log odds (N, K) of the base of each row: of Gibbs runs where they agree, else the prior's."""
+    """Log odds (N, K) of the base of each row: of walks where they agree, else the prior's."""
     runs = [
-        gibbs_rows(rows, derived_seed(seed, 1 + run), RUN_SWEEPS, RUN_WARMUP, first_row)[0]
-        for run in range(RUNS)
+        walk(rows, derived_seed(seed, i), RUN_STEPS, RUN_SWEEPS, first_row=first_row).activation
+        for i in range(RUNS)
     ]
     agree = np.ptp(runs, axis=0).max(axis=1, initial=0.0) < AGREE
     lowest = 1.0 / (1.0 + np.exp(MOST_CERTAIN))
@@ -81,72 +200,6 @@ def choose_base(rows: RowFields, seed: int, first_row: int = 0) -> np.ndarray:
     return np.where(agree[:, None], warm, rows.log_odds)
 
 
-def annealed_weights(
-    rows: RowFields,
-    base: np.ndarray,
-    seed: Any,
-    n_temperatures: int,
-    n_particles: int,
-    first_row: int = 0,
-) -> np.ndarray:
-    """Log weights of every particle, (N, n_particles); the exponential of each has mean p(x).
-
-    ``base``: log odds (N, K) of the Bernoulli distributions from which particles start.
-    """
-    n_rows, n_features = rows.fields.shape
-    log_weights = np.zeros((n_rows, n_particles))
-    fields = rows.fields + rows.log_odds - base  # of log p(z, x) / q(z) instead of log p(x | z)
-
-    def kernel(first: int, last: int) -> None:
-        _anneal(
-            fields,
-            rows.couplings,
-            rows.pattern,
-            base,
-            rows.partners,
-            np.uint64(seed),
-            first_row,
-            n_temperatures,
-            log_weights,
-            first,
-            last,
-        )
-
-    over_rows(kernel, n_rows, n_rows * n_features * n_temperatures * n_particles)
-    base_all_off = -np.logaddexp(0.0, base).sum(axis=1)
-    return log_weights + (rows.constant + rows.log_all_off - base_all_off)[:, None]
-
-
-@njit()
-def _anneal(
-    fields,
-    couplings,
-    pattern,
-    base,
-    partners,
-    seed,
-    first_row,
-    n_temperatures,
-    log_weights,
-    first,
-    last,
-):
-    n_features = fields.shape[1]
-    z, local = np.empty(n_features, np.uint8), np.empty(n_features)
-    unused = np.zeros(n_features)
-    for n in range(first, last):
-        coupling = couplings[pattern[n]]
-        state = stream(seed, first_row + n)
-        scale = prior_spread(fields[n], coupling, base[n])
-        for particle in range(log_weights.shape[1]):
-            state, value = start_from_prior(z, local, fields[n], coupling, base[n], state)
-            power = 0.0
-            for step in range(1, n_temperatures + 1):
-                before = power
-                power = power_at(step, n_temperatures, scale)
-                log_weights[n, particle] += (power - before) * value
-                if step % 2 == 0 and partners.shape[1] > 0:
-                    state, gain = pair_sweep(z, local, coupling, base[n], power, state, partners)
-                else:
-                    state, gain = sweep(z, local, coupling, base[n], power, state, unused)
-                value += gain
+def derived_seed(seed: int, purpose: int) -> int:
+    """A seed for one of several purposes or draws, unrelated to those of the others."""
+    return int(np.random.SeedSequence([int(seed), purpose]).generate_state(1, np.uint64)[0])

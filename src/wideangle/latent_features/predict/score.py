@@ -4,8 +4,8 @@ Every function takes a list of :class:`~wideangle.latent_features.state.Draw` an
 rows in the units of the draws; a caller that centred or scaled the training rows does the same
 here, and shifts log densities by the logarithm of the scale. Rows come in chunks, so memory does
 not grow with N, and neither chunks nor threads change a result. Activations and means of a row do
-not depend on the rows around it either; scores, whose errors should cancel, have random numbers of
-their own by row.
+not depend on the rows around it either; of scores, whose errors should cancel, rows take random
+numbers in turn.
 
 Features that no training row has are left out: a new row would have :math:`\alpha / (N + 1)` of
 them on average, with N training rows.
@@ -13,28 +13,25 @@ them on average, with N training rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp
 
-from wideangle.latent_features.parallel import derived_seed
-from wideangle.latent_features.predict.annealed import annealed_evidence
+from wideangle.latent_features.predict.annealed import annealed_evidence, derived_seed, walk
 from wideangle.latent_features.predict.enumerated import MAX_ENUMERATED, enumerate_rows
-from wideangle.latent_features.predict.held_out import RowFields, gibbs_rows
-from wideangle.latent_features.predict.partial import partial_rows
+from wideangle.latent_features.predict.fields import Chunk, RowFields, over_chunks
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import njit
 
-SWEEPS = 20
-"""Gibbs sweeps that count, for rows with too many features to enumerate."""
+STEPS, SWEEPS = 20, 20
+"""Steps of a walk, and sweeps at its end, for rows with too many features to enumerate."""
 FEW_SWEEPS, SWEEPS_OF_ALL = 5, 125
 """Sweeps of a draw at least, and of all draws together, where means over draws are wanted."""
-WARMUP = 10
 CHEAP = 10
-"""Features up to which all states of a row cost little more than the sweeps, and are exact."""
+"""Features up to which all states of a row cost little more than a walk, and are exact."""
 
 
 class EntryScores(NamedTuple):
@@ -50,8 +47,8 @@ def log_likelihood(
     seed: int,
     *,
     offset: Any = None,
-    n_temperatures: int = 100,
-    n_particles: int = 5,
+    n_steps: int = 100,
+    n_walks: int = 5,
     max_enumerated: int = MAX_ENUMERATED,
 ) -> np.ndarray:
     r"""Log density of each row under the posterior, its assignments summed out, (N,).
@@ -60,7 +57,7 @@ def log_likelihood(
               p(x \mid W, \mu, \sigma) = \sum_z p(z \mid \mu) N(x; z W, \sigma^2 I).
 
     The sum over z is exact up to ``max_enumerated`` features; beyond, it is estimated by annealed
-    importance sampling, which errs downwards, the less the more temperatures. The best z, or a
+    importance sampling, which errs downwards, the less the more steps. The best z, or a
     posterior draw of z, in place of the sum would reward features for being many. Missing
     entries (NaN) are integrated out. Features of no training row are ignored.
 
@@ -74,7 +71,7 @@ def log_likelihood(
         Whole number that decides every random choice.
     offset
         (D,): subtracted from every row.
-    n_temperatures, n_particles
+    n_steps, n_walks
         See :func:`~wideangle.latent_features.predict.annealed.annealed_evidence`.
     max_enumerated
         Number of features up to which all states are visited.
@@ -83,16 +80,18 @@ def log_likelihood(
     def evidence(fields: RowFields, draw_seed: int, first: int) -> np.ndarray:
         if len(fields.log_odds) <= max_enumerated:
             return enumerate_rows(fields)[0]
-        return annealed_evidence(fields, draw_seed, n_temperatures, n_particles, first)
+        return annealed_evidence(fields, draw_seed, n_steps, n_walks, first)
 
     result = np.empty(rows.shape[0])
-    for chunk in partial_rows(rows, _most_features(draws), offset):
+
+    def fill(chunk: Chunk) -> None:
         by_draw = [
-            evidence(chunk.fields(draw), _seed(seed, s), chunk.first)
+            evidence(chunk.fields(draw), derived_seed(seed, s), chunk.first)
             for s, draw in enumerate(draws)
         ]
-        last = chunk.first + chunk.rows.n_rows
-        result[chunk.first : last] = logsumexp(by_draw, axis=0) - np.log(len(draws))
+        result[chunk.span] = logsumexp(by_draw, axis=0) - np.log(len(draws))
+
+    over_chunks(fill, rows, _most_features(draws), offset)
     return result
 
 
@@ -104,7 +103,6 @@ def activation(
     *,
     offset: Any = None,
     n_sweeps: int | None = None,
-    n_warmup: int = WARMUP,
 ) -> np.ndarray:
     """Posterior probability that each row has each component, (N, number of components).
 
@@ -113,16 +111,13 @@ def activation(
     draws that have it. All features of a draw are sampled, not only components.
     """
     index = np.asarray(index)
-    n_sweeps = _sweeps_for(draws) if n_sweeps is None else n_sweeps
     total = np.zeros((rows.shape[0], index.shape[1]))
-    for chunk in partial_rows(rows, _most_features(draws), offset):
-        part = total[chunk.first : chunk.first + chunk.rows.n_rows]
-        for s, draw in enumerate(draws):
-            found = np.flatnonzero(index[s] >= 0)
-            if len(found):
-                fields = chunk.fields(draw)
-                means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup)
-                part[:, found] += means[:, index[s, found]]
+
+    def add(span: slice, s: int, means: np.ndarray) -> None:
+        found = np.flatnonzero(index[s] >= 0)
+        total[span, found] += means[:, index[s, found]]
+
+    _over_activations(add, draws, rows, seed, offset, n_sweeps)
     return total / np.maximum((index >= 0).sum(axis=0), 1)
 
 
@@ -133,19 +128,39 @@ def expected_rows(
     *,
     offset: Any = None,
     n_sweeps: int | None = None,
-    n_warmup: int = WARMUP,
 ) -> np.ndarray:
     """Posterior mean of z W + offset of each row, (N, D): rows without noise, gaps filled in."""
-    dim = rows.shape[1]
-    n_sweeps = _sweeps_for(draws) if n_sweeps is None else n_sweeps
-    result = np.zeros((rows.shape[0], dim)) + (0.0 if offset is None else np.asarray(offset))
-    for chunk in partial_rows(rows, _most_features(draws), offset):
-        part = result[chunk.first : chunk.first + chunk.rows.n_rows]
+    result = np.zeros(rows.shape) + (0.0 if offset is None else np.asarray(offset))
+
+    def add(span: slice, s: int, means: np.ndarray) -> None:
+        result[span] += means @ np.asarray(draws[s].vectors, np.float64) / len(draws)
+
+    _over_activations(add, draws, rows, seed, offset, n_sweeps)
+    return result
+
+
+def _over_activations(
+    action: Callable[[slice, int, np.ndarray], None],
+    draws: Sequence[Draw],
+    rows: Any,
+    seed: int,
+    offset: Any,
+    n_sweeps: int | None,
+) -> None:
+    """Give p(z = 1 | x) to ``action``, of some rows in a draw at a time; exact where cheap."""
+    if n_sweeps is None:  # their errors cancel in the mean over draws
+        n_sweeps = int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
+
+    def one(chunk: Chunk) -> None:
         for s, draw in enumerate(draws):
             fields = chunk.fields(draw)
-            means = _activation(fields, _seed(seed, s), n_sweeps, n_warmup)
-            part += means @ np.asarray(draw.vectors, np.float64) / len(draws)
-    return result
+            if len(fields.log_odds) <= CHEAP:
+                means = enumerate_rows(fields)[1]
+            else:
+                means = walk(fields, derived_seed(seed, s), STEPS, n_sweeps, n_streams=1)[1]
+            action(chunk.span, s, means)
+
+    over_chunks(one, rows, _most_features(draws), offset)
 
 
 def sample_rows(draw: Draw, n_rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -164,7 +179,6 @@ def score_entries(
     *,
     offset: Any = None,
     n_sweeps: int = SWEEPS,
-    n_warmup: int = WARMUP,
 ) -> EntryScores:
     r"""Predict hidden entries of rows from the other entries of the same row.
 
@@ -180,8 +194,8 @@ def score_entries(
         As for :func:`log_likelihood`; NaN entries outside the mask are missing and not predicted.
     mask
         (N, D) of bool, dense or sparse: the hidden entries.
-    n_sweeps, n_warmup
-        Gibbs sweeps that count, and before them.
+    n_sweeps
+        Gibbs sweeps of each draw.
     """
     rows = sparse.csr_matrix(rows) if sparse.issparse(rows) else np.asarray(rows)
     places = _nonzero(mask)
@@ -189,19 +203,19 @@ def score_entries(
     truth = np.asarray(rows[places], np.float64).ravel()
     base = np.zeros(len(truth)) if offset is None else np.asarray(offset, np.float64)[places[1]]
     mean, log_density = np.zeros(len(truth)), np.full(len(truth), -np.inf)
-    for chunk in partial_rows(rows, _most_features(draws), offset, hidden=mask):
-        n_rows = chunk.rows.n_rows
-        spans = starts[chunk.first : chunk.first + n_rows + 1]
+
+    def add(chunk: Chunk) -> None:
+        spans = starts[chunk.first : chunk.span.stop + 1]
         for s, draw in enumerate(draws):
-            fields = chunk.fields(draw)
-            means, states = gibbs_rows(fields, _seed(seed, s), n_sweeps, n_warmup, chunk.first)
+            fields, numbers = chunk.fields(draw), derived_seed(seed, s)
+            _, means, states = walk(fields, numbers, STEPS, n_sweeps, first_row=chunk.first)
             if len(fields.log_odds) <= CHEAP:
                 means = enumerate_rows(fields)[1]
             columns = np.ascontiguousarray(np.asarray(draw.vectors, np.float64).T)
-            noise = draw.noise_variance
-            _entries(
-                means, states, columns, noise, spans, places[1], truth - base, mean, log_density
-            )
+            given = means, states, columns, draw.noise_variance, spans, places[1], truth - base
+            _entries(*given, mean, log_density)
+
+    over_chunks(add, rows, _most_features(draws), offset, hidden=mask)
     total = len(draws) * n_sweeps
     return EntryScores(base + mean / len(draws), log_density - np.log(total))
 
@@ -224,24 +238,8 @@ def _entries(means, states, columns, noise, spans, where, truth, mean, log_densi
                 log_density[i] = high + np.log1p(np.exp(low - high))
 
 
-def _activation(fields: RowFields, seed: int, n_sweeps: int, n_warmup: int) -> np.ndarray:
-    """p(z = 1 | x), exactly where that is cheap."""
-    if len(fields.log_odds) <= CHEAP:
-        return enumerate_rows(fields)[1]
-    return gibbs_rows(fields, seed, n_sweeps, n_warmup, shared=True)[0]
-
-
-def _sweeps_for(draws: Sequence[Draw]) -> int:
-    """Sweeps that count for each draw: their errors cancel in the mean over draws."""
-    return int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
-
-
 def _most_features(draws: Sequence[Draw]) -> int:
     return max(len(draw.weights) for draw in draws)
-
-
-def _seed(seed: int, draw: int) -> int:
-    return int(derived_seed(seed, draw))
 
 
 def _nonzero(mask: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,7 @@
-"""New rows of the feature model: fields, Gibbs sweeps, enumeration."""
+"""New rows of the feature model: fields, activations, enumeration."""
 
 import numpy as np
 import pytest
-from numba import njit
 
 from latent_features.feature_problems import (
     broken,
@@ -13,12 +12,12 @@ from latent_features.feature_problems import (
     random_draw,
     random_rows,
 )
-from statistical import FOUR, RARE, ks_pvalue, z_score
-from wideangle.latent_features import parallel as row_parallel
+from statistical import FOUR, z_score
+from wideangle.latent_features.predict import annealed as annealed_rows
 from wideangle.latent_features.predict import enumerated as enumerated_rows
-from wideangle.latent_features.predict import held_out as held_out_rows
+from wideangle.latent_features.predict import fields as row_fields
+from wideangle.latent_features.predict.annealed import walk
 from wideangle.latent_features.predict.enumerated import enumerate_rows
-from wideangle.latent_features.predict.held_out import gibbs_rows
 
 
 def log_density_of(fields, states):
@@ -86,78 +85,67 @@ def test_float32_draws_and_rows_lose_little():
     )
 
 
-def gibbs_is_off(module):
-    """Standard errors between activations by many short Gibbs runs and by brute force."""
+def activation_is_off(of_rows=row_fields, of_walks=annealed_rows):
+    """Standard errors between activations of many short walks and those by brute force."""
     draw = random_draw(6, 4, noise=0.5)
     rows = np.repeat(random_rows(draw, 1), 6000, axis=0)
-    gram = draw.vectors @ draw.vectors.T
-    fields = module.row_fields(draw, rows @ draw.vectors.T, (rows**2).sum(axis=1), gram)
     exact = brute_force(draw, rows[:1])[1][0]
-    activation, states = module.gibbs_rows(fields, 3, n_sweeps=10, n_warmup=25)
+    fields = fields_of(draw, rows, of_rows)
+    _, activation, states = of_walks.walk(fields, 3, 50, 10, n_streams=len(rows))
     return max(z_score(activation, exact), z_score(states.mean(axis=1), exact))
 
 
-def test_gibbs_activation_is_the_posterior():
-    assert gibbs_is_off(held_out_rows) < FOUR
+def test_the_activation_of_walks_is_the_posterior():
+    assert activation_is_off() < FOUR
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("products / noise - half[pattern]", "products / noise - 0.9 * half[pattern]"),
-        ("activation / n_sweeps, states", "activation / (n_sweeps + 1), states"),
-        ("power = 1.0 if counts", "power = 0.9 if counts"),
-        ("mean = activation[n] if counts", "mean = activation[n] if step < n_warmup"),
+        ("/ noise - half[self.pattern]", "/ noise - 0.9 * half[self.pattern]"),
         ("np.log(weights) - np.log1p(-weights)", "np.log(weights)"),
     ],
 )
-def test_broken_sweeps_are_noticed(old, new):
-    assert gibbs_is_off(broken(held_out_rows, old, new)) > FOUR
+def test_broken_fields_are_noticed(old, new):
+    assert activation_is_off(of_rows=broken(row_fields, old, new)) > FOUR
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("activation / max(n_sweeps, 1)", "activation / (n_sweeps + 1)"),
+        ("1.0, logistic[s, single], activation[n]", "0.9, logistic[s, single], activation[n]"),
+        ("1.0, gumbel[s, pair], partner[s, pair]", "0.8, gumbel[s, pair], partner[s, pair]"),
+    ],
+)
+def test_broken_walks_are_noticed(old, new):
+    assert activation_is_off(of_walks=broken(annealed_rows, old, new)) > FOUR
 
 
 def test_averaged_probabilities_beat_averaged_states():
     draw = random_draw(8, 6)
     fields = fields_of(draw, random_rows(draw, 300))
     exact = enumerate_rows(fields)[1]
-    activation, states = gibbs_rows(fields, 0)
+    _, activation, states = walk(fields, 0, 20, 20)
     assert np.mean((activation - exact) ** 2) < 0.8 * np.mean((states.mean(axis=1) - exact) ** 2)
 
 
-def test_threads_and_chunks_change_nothing(monkeypatch):
+def test_rows_take_random_numbers_in_turn():
     draw = random_draw(20, 30)
-    rows = random_rows(draw, 700)
-    activation, states = gibbs_rows(fields_of(draw, rows), 5)
-    late, _ = gibbs_rows(fields_of(draw, rows[400:]), 5, first_row=400)
-    np.testing.assert_allclose(late, activation[400:], atol=1e-9)
-    monkeypatch.setattr(row_parallel, "THREADED_WORK", np.inf)
-    alone, states_alone = gibbs_rows(fields_of(draw, rows), 5)
-    np.testing.assert_array_equal(alone, activation)
-    np.testing.assert_array_equal(states_alone, states)
-    other, _ = gibbs_rows(fields_of(draw, rows), 6)
-    assert not np.array_equal(other, activation)
-
-
-@njit
-def numbers_of(seed, n_rows, n_numbers):
-    numbers = np.empty((n_rows, n_numbers))
-    for row in range(n_rows):
-        state = row_parallel.stream(seed, row)
-        for i in range(n_numbers):
-            state, numbers[row, i] = row_parallel.uniform(state)
-    return numbers
-
-
-def test_streams_are_uniform_and_unrelated():
-    numbers = numbers_of(np.uint64(7), 20_000, 10)
-    assert ks_pvalue(numbers, lambda u: u) > RARE
-    for left, right in [
-        (numbers[1:, 0], numbers[:-1, 0]),  # neighbouring rows
-        (numbers[:, 1], numbers[:, 0]),  # one after the other
-        (numbers[1:, 0], numbers[:-1, 1]),  # a stream must not be its neighbour, shifted
-        (numbers[:, 0], numbers_of(np.uint64(8), 20_000, 1)[:, 0]),  # neighbouring seeds
-    ]:
-        assert abs(np.corrcoef(left, right)[0, 1]) < FOUR / np.sqrt(len(left))
+    rows = random_rows(draw, 70)
+    found = walk(fields_of(draw, rows), 5, 10, 5)
+    late = walk(fields_of(draw, rows[37:]), 5, 10, 5, first_row=37)
+    np.testing.assert_array_equal(late.states, found.states[37:])
+    np.testing.assert_allclose(late.log_weights, found.log_weights[37:], atol=1e-9)
+    other = walk(fields_of(draw, rows), 6, 10, 5)
+    assert not np.array_equal(other.activation, found.activation)
+    same = np.repeat(rows[:1], 20, axis=0)
+    by_turn = walk(fields_of(draw, same), 5, 3, 1).log_weights
+    assert len(np.unique(by_turn)) == 16
+    np.testing.assert_array_equal(by_turn[16:], by_turn[:4])
+    assert np.ptp(walk(fields_of(draw, same), 5, 3, 1, n_streams=1).log_weights) == 0.0
 
 
 @pytest.mark.slow

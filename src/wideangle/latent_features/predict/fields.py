@@ -1,0 +1,176 @@
+r"""New rows of the latent feature model as functions of their assignments.
+
+Given features :math:`W`, weights :math:`\mu` and noise variance :math:`\sigma^2`, a row
+:math:`x = z W + \varepsilon` enters only through its products :math:`v = W x` and its energy
+:math:`|x|^2`. Its joint density is a quadratic function of the binary vector z,
+
+.. math::
+    \log p(x, z) = c + \sum_k z_k (o_k + f_k) - \tfrac12 \sum_{j \ne k} z_j z_k C_{jk},
+
+with log odds :math:`o_k = \log \mu_k / (1 - \mu_k)`, fields
+:math:`f_k = (v_k - G_{kk}/2) / \sigma^2` and couplings :math:`C = G / \sigma^2`, where
+:math:`G = W W^\top`. A missing entry leaves the sums behind v and G, and nothing else changes. Rows
+that miss the same entries share their couplings, so that only distinct patterns cost memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from wideangle.latent_features.parallel import in_ranges
+from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.state import Draw
+
+CHUNK_BYTES, CHUNK_ROWS = 64 * 2**20, 512
+"""Most memory for one kind of array of a chunk (its rows, products, Gram matrices), and rows."""
+N_PARTNERS = 6
+"""Features with which a feature is redrawn together: those nearest to its line."""
+_SMALLEST = 1e-15
+"""Weights are kept this far from 0 and 1, where log odds are infinite."""
+_NOTHING = np.empty(0, np.int64)
+
+
+class RowFields(NamedTuple):
+    """The quadratic function of z of every row; see the module's equation."""
+
+    fields: np.ndarray
+    """(N, K): log-likelihood gained by switching on one feature alone."""
+    couplings: np.ndarray
+    """(P, K, K), zero diagonal: one for every pattern of missing entries."""
+    pattern: np.ndarray
+    """(N,): which of the couplings belongs to a row."""
+    log_odds: np.ndarray
+    """(K,): of the prior probability of a feature."""
+    partners: np.ndarray
+    """(K, M): features that are redrawn together with each."""
+    constant: np.ndarray
+    """(N,): log-likelihood of the row with every feature off."""
+
+    @property
+    def log_all_off(self) -> float:
+        """Log prior probability that no feature is on."""
+        return -float(np.sum(np.logaddexp(0.0, self.log_odds)))
+
+
+class Chunk(NamedTuple):
+    """Some rows with zeros in place of missing entries, and what is missing where."""
+
+    first: int
+    """Number of the first row of the chunk."""
+    rows: MemoryRows
+    pattern: np.ndarray
+    """(N,): number of the pattern of each row."""
+    missing: list[np.ndarray]
+    """Columns that each pattern misses."""
+
+    @property
+    def span(self) -> slice:
+        """The numbers of its rows."""
+        return slice(self.first, self.first + self.rows.n_rows)
+
+    def fields(self, draw: Draw) -> RowFields:
+        """The rows under one posterior draw."""
+        features, noise = np.asarray(draw.vectors, np.float64), draw.noise_variance
+        whole = features @ features.T
+        couplings = np.stack([_gram(whole, features, gone) for gone in self.missing]) / noise
+        diagonal = np.arange(len(features))
+        half = couplings[:, diagonal, diagonal] / 2.0
+        couplings[:, diagonal, diagonal] = 0.0
+        weights = np.clip(np.asarray(draw.weights, np.float64), _SMALLEST, 1.0 - _SMALLEST)
+        n_seen = self.rows.dim - np.array([len(gone) for gone in self.missing])[self.pattern]
+        return RowFields(
+            fields=self.rows.products(features) / noise - half[self.pattern],
+            couplings=couplings,
+            pattern=self.pattern,
+            log_odds=np.log(weights) - np.log1p(-weights),
+            partners=partners_of(whole),
+            constant=-0.5 * (self.rows.row_energy() / noise + n_seen * np.log(2 * np.pi * noise)),
+        )
+
+
+def over_chunks(
+    action: Callable[[Chunk], None],
+    matrix: Any,
+    n_features: int,
+    offset: Any = None,
+    hidden: Any = None,
+) -> None:
+    """Do something with every chunk of a matrix, in float64, in threads.
+
+    Chunks do not depend on the number of threads, so neither do results. Matrix products of a
+    chunk have one thread each: those of a product that wait for their turn would take the time of
+    the other chunks.
+
+    Parameters
+    ----------
+    action
+        Called with each chunk.
+    matrix
+        (N, D), dense or sparse; NaN is a missing entry.
+    n_features
+        Largest number of features of any draw.
+    offset
+        (D,): subtracted from every row.
+    hidden
+        (N, D) of bool, dense or sparse: entries to treat as missing as well.
+    """
+    n_rows, dim = matrix.shape
+    is_sparse = sparse.issparse(matrix)
+    matrix = sparse.csr_matrix(matrix) if is_sparse else np.asarray(matrix)
+    hidden = sparse.csr_matrix(hidden) if sparse.issparse(hidden) else hidden
+    has_gaps = hidden is not None or bool(np.isnan(matrix.data if is_sparse else matrix).any())
+    per_row = max(n_features, 1) * (n_features if has_gaps else 1)
+    per_row = max(per_row, dim if has_gaps or not is_sparse else 1)
+    size = min(max(1, CHUNK_BYTES // (8 * per_row)), CHUNK_ROWS)
+
+    def one(first: int, last: int) -> None:
+        part = matrix[first:last]
+        if has_gaps:
+            gaps = None if hidden is None else _dense(hidden[first:last]).astype(bool)
+            action(_with_gaps(first, _dense(part).astype(np.float64), gaps, offset))
+        else:
+            rows = MemoryRows(part.astype(np.float64), offset)
+            action(Chunk(first, rows, np.zeros(rows.n_rows, np.int64), [_NOTHING]))
+
+    cuts = np.linspace(0, n_rows, -(-n_rows // size) + 1).astype(int)
+    with threadpool_limits(1, "blas"):
+        in_ranges(one, cuts.tolist())
+
+
+def _with_gaps(first: int, part: np.ndarray, hidden: np.ndarray | None, offset: Any) -> Chunk:
+    gaps = np.isnan(part) if hidden is None else np.isnan(part) | hidden
+    centred = part if offset is None else part - offset
+    # Bytes of the mask: rows that miss the same entries have the same number.
+    found: dict[bytes, int] = {}
+    packed = np.packbits(gaps, axis=1)
+    pattern = np.array([found.setdefault(line.tobytes(), len(found)) for line in packed], np.int64)
+    _, example = np.unique(pattern, return_index=True)
+    missing = [np.flatnonzero(gaps[n]) for n in example]
+    return Chunk(first, MemoryRows(np.where(gaps, 0.0, centred)), pattern, missing)
+
+
+def _gram(whole: np.ndarray, features: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Products of features over the observed columns, from the smaller of the two sets."""
+    if 2 * len(missing) <= features.shape[1]:
+        gone = features[:, missing]
+        return whole - gone @ gone.T
+    observed = np.delete(features, missing, axis=1)
+    return observed @ observed.T
+
+
+def partners_of(gram: np.ndarray) -> np.ndarray:
+    """(K, at most ``N_PARTNERS``): for each feature the others of largest absolute cosine."""
+    length = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
+    cosines = np.abs(gram / length[:, None] / length)
+    np.fill_diagonal(cosines, -1.0)
+    n_partners = min(N_PARTNERS, max(len(gram) - 1, 0))
+    return np.ascontiguousarray(np.argsort(-cosines, axis=1, kind="stable")[:, :n_partners])
+
+
+def _dense(block: Any) -> np.ndarray:
+    return block.toarray() if sparse.issparse(block) else np.asarray(block)
