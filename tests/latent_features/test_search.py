@@ -141,17 +141,16 @@ def test_the_objective_is_the_log_likelihood_less_the_prices():
 def test_mixtures_give_way_to_as_many_features_as_the_spectrum_counts():
     data, _ = planted(0, 2000, 100, 10, probability=0.5, ones=True, n_nonzero=20)
     rng, problem = np.random.default_rng(0), Problem(MemoryRows(data), 100)
-    effort, schedule = lfm_anneal.Effort(60), lfm_anneal.Schedule()
+    effort = lfm_anneal.Effort(60)
     reading = lfm_start.read_spectrum(rng, problem.rows)
-    mixed = lfm_anneal.anneal(rng, problem, NOISE, effort, schedule)
+    mixed = lfm_anneal.anneal(rng, problem, NOISE, effort)
     assert reading.rank == 10
     assert len(mixed.features) > 12
-    options = {"effort": effort, "schedule": schedule, "learn_noise": False}
-    tight = lfm_start._tighten(rng, problem, mixed, reading, **options)
+    tight = lfm_start._tighten(rng, problem, mixed, reading, effort)
     assert len(tight.features) <= 12
     assert tight.objective > mixed.objective
     for unclear in (reading._replace(rank=None), reading._replace(noise_variance=2 * NOISE)):
-        assert lfm_start._tighten(rng, problem, mixed, unclear, **options) is mixed
+        assert lfm_start._tighten(rng, problem, mixed, unclear, effort) is mixed
 
 
 # Where there is little or nothing to find
@@ -287,7 +286,7 @@ def test_gibbs_passes_have_the_frequencies_of_the_exact_conditional():
     products, gram = rows.products(features), features @ features.T
     logits = np.array([-0.5, 0.3])
     for _ in range(12):
-        lfm_anneal._gibbs_pass(rng, products, gram, logits, 1.0 / variance, chosen)
+        lfm_anneal._pass(rng, products, gram, logits, 1.0 / variance, chosen, False)
     states = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     log_p = (
         states @ logits
@@ -336,10 +335,10 @@ def test_hops_leave_the_usual_traps(trap):
     best = lfm_anneal.settle(problem, who, NOISE)
     assert len(best.features) == 4
     assert lfm_start.effective_rank(best.features) == 3
-    effort, schedule = lfm_anneal.Effort(10), lfm_anneal.Schedule()
+    effort = lfm_anneal.Effort(10)
     for _ in range(12):
         tries = np.zeros(len(best.features))
-        new = lfm_start.hop(rng, problem, best, tries, effort, schedule, learn_noise=False)
+        new = lfm_start.hop(rng, problem, best, tries, effort)
         best = best if new is None or new.objective < best.objective else new
     assert n_found(np.array([a, b, c]), best) == len(best.features) == 3
 

@@ -19,6 +19,8 @@ SMALLEST_NOISE = 1e-6
 """Noise variance is never taken below this share of the mean square of the data."""
 ROUNDS, LAST_ROUNDS = 8, 3
 """Rounds of EM of a launch, and how many of them run at the model's own noise."""
+SETTLING = 2
+"""Rounds of climbing at the end."""
 LARGEST_HALVING = 6
 """A launch begins with at least the 2^-6 of the rows that are most like its seed."""
 
@@ -28,6 +30,8 @@ class Problem(NamedTuple):
 
     rows: MemoryRows
     full_dim: int
+    learn_noise: bool = False
+    """Whether the noise variance is learned from residuals, or given."""
 
 
 class Found(NamedTuple):
@@ -58,6 +62,9 @@ class Schedule(NamedTuple):
     def temperatures(self) -> np.ndarray:
         """One temperature per step."""
         return np.append(np.geomspace(self.hottest, 1.0, self.n_steps), np.ones(self.n_cool))
+
+
+FULL = Schedule()
 
 
 class Effort(NamedTuple):
@@ -136,10 +143,8 @@ def anneal(
     problem: Problem,
     noise_variance: float,
     effort: Effort,
-    schedule: Schedule,
+    schedule: Schedule = FULL,
     start: tuple[np.ndarray, np.ndarray] | None = None,
-    *,
-    learn_noise: bool = False,
 ) -> Found:
     """Search from ``start`` at falling noise; features are born, updated, merged and dropped."""
     rows = problem.rows
@@ -164,27 +169,20 @@ def anneal(
         noise = rng.standard_normal(fit.features.shape)
         root = np.linalg.cholesky(fit.inverse + 1e-12 * np.eye(len(fit.inverse)))
         features = fit.features + math.sqrt(variance) * root @ noise
-        if learn_noise and temperature == 1.0:
+        if problem.learn_noise and temperature == 1.0:
             noise_variance = residual_variance(rows, fit)
-    return settle(problem, assignments, noise_variance, learn_noise=learn_noise)
+    return settle(problem, assignments, noise_variance)
 
 
-def settle(
-    problem: Problem,
-    assignments: np.ndarray,
-    noise_variance: float,
-    *,
-    learn_noise: bool = False,
-    n_rounds: int = 2,
-) -> Found:
+def settle(problem: Problem, assignments: np.ndarray, noise_variance: float) -> Found:
     """Climb to the nearest optimum without noise, and price it."""
     fit, assignments = _fit_and_prune(problem, assignments, noise_variance)
-    for _ in range(n_rounds):
+    for _ in range(SETTLING):
         assignments = draw_assignments(
             None, problem.rows, fit.features, assignments, noise_variance, 2
         )
         fit, assignments = _fit_and_prune(problem, assignments, noise_variance)
-        if learn_noise:
+        if problem.learn_noise:
             noise_variance = residual_variance(problem.rows, fit)
     worth = objective(problem, fit, assignments, noise_variance)
     return Found(fit.features, assignments, noise_variance, worth)
@@ -243,10 +241,8 @@ def draw_assignments(
     for _ in range(n_passes):
         share = (found.sum(axis=0) + 0.5) / (rows.n_rows + 1.0)
         logits = np.log(share) - np.log1p(-share)
-        if rng is None:
-            _climb_pass(products, gram, logits, 1.0 / variance, found)
-        else:
-            _gibbs_pass(rng, products, gram, logits, 1.0 / variance, found)
+        drawn = np.random.default_rng(0) if rng is None else rng
+        _pass(drawn, products, gram, logits, 1.0 / variance, found, rng is None)
     return found
 
 
@@ -270,37 +266,20 @@ def _flip(gram, row, scores, k, value):
 
 
 @njit()
-def _log_odds(products, gram, logits, precision, row, scores, k):
-    alone = products[k] - scores[k] + row[k] * gram[k, k]
-    return logits[k] + (alone - 0.5 * gram[k, k]) * precision
-
-
-@njit()
-def _gibbs_pass(rng, products, gram, logits, precision, assignments):
+def _pass(rng, products, gram, logits, precision, assignments, climbs):
     scores = np.empty(len(gram))
     for n in range(len(assignments)):
         row = assignments[n]
         _explain(gram, row, scores)
         for k in range(len(gram)):
-            t = _log_odds(products[n], gram, logits, precision, row, scores, k)
-            if abs(t) > 36.0:  # noqa: PLR2004  # beyond double precision: no draw needed
+            alone = products[n, k] - scores[k] + row[k] * gram[k, k]
+            t = logits[k] + (alone - 0.5 * gram[k, k]) * precision
+            if climbs or abs(t) > 36.0:  # noqa: PLR2004  # beyond double precision: no draw needed
                 value = t > 0.0
             else:
                 value = rng.random() * (1.0 + math.exp(-t)) < 1.0
             if value != row[k]:
                 _flip(gram, row, scores, k, value)
-
-
-@njit()
-def _climb_pass(products, gram, logits, precision, assignments):
-    scores = np.empty(len(gram))
-    for n in range(len(assignments)):
-        row = assignments[n]
-        _explain(gram, row, scores)
-        for k in range(len(gram)):
-            t = _log_odds(products[n], gram, logits, precision, row, scores, k)
-            if (t > 0.0) != row[k]:
-                _flip(gram, row, scores, k, t > 0.0)
 
 
 # ---------------------------------------------------------------- new features

@@ -15,6 +15,7 @@ import numpy as np
 
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.anneal import (
+    FULL,
     Effort,
     Found,
     Problem,
@@ -76,6 +77,7 @@ def find_features(
     rng: np.random.Generator,
     rows: MemoryRows,
     noise_variance: float | None = None,
+    start: Start | None = None,
     *,
     max_features: int = 100,
     hops: int | None = None,
@@ -94,6 +96,8 @@ def find_features(
         The data.
     noise_variance : float, optional
         :math:`\sigma^2`. If absent it is guessed from the spectrum, then learned from residuals.
+    start : Start, optional
+        What an earlier search found, to go on from by hops.
     max_features : int
         Most features there may be.
     hops : int, optional
@@ -107,16 +111,21 @@ def find_features(
         return _nothing(rows, noise_variance)
     # Squares of very large or small float32 numbers do not exist.
     scale = 1.0 if 1e-3 < scale < 1e3 else scale  # noqa: PLR2004
-    problem = Problem(rows if scale == 1.0 else rows.scaled(1.0 / scale), rows.dim)
-    effort, schedule = Effort(max_features, births=max(3, max_features // 15)), Schedule()
-    learn = noise_variance is None
-    reading = read_spectrum(rng, problem.rows)
-    noises = [noise_variance / scale**2] if not learn else _first_noises(reading, problem.rows)
-    tried = [_search(rng, problem, noise, effort, schedule, learn_noise=learn) for noise in noises]
-    best = max(tried, key=lambda found: found.objective)
-    best = _tighten(rng, problem, best, reading, effort, schedule, learn_noise=learn)
-    best, history = _hops(rng, problem, best, effort, schedule, hops, stop, learn_noise=learn)
+    seen = rows if scale == 1.0 else rows.scaled(1.0 / scale)
+    problem = Problem(seen, rows.dim, learn_noise=noise_variance is None)
+    effort = Effort(max_features, births=max(3, max_features // 15))
     in_units = rows.n_rows * rows.dim * math.log(scale)
+    if start is None:
+        reading = read_spectrum(rng, problem.rows)
+        given = noise_variance
+        noises = _first_noises(reading, seen) if given is None else [given / scale**2]
+        tried = [_search(rng, problem, noise, effort) for noise in noises]
+        best = max(tried, key=lambda found: found.objective)
+        best = _tighten(rng, problem, best, reading, effort)
+    else:
+        worth, noise = start.objective + in_units, start.noise_variance / scale**2
+        best = Found(start.features / scale, start.assignments, noise, worth)
+    best, history = _hops(rng, problem, best, effort, hops, stop)
     return Start(
         best.features * scale,
         best.assignments,
@@ -126,23 +135,15 @@ def find_features(
     )
 
 
-def _search(
-    rng: np.random.Generator,
-    problem: Problem,
-    noise: float,
-    effort: Effort,
-    schedule: Schedule,
-    *,
-    learn_noise: bool,
-) -> Found:
+def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Effort) -> Found:
     """Anneal; if the residuals speak of another noise than was assumed, anneal again with it."""
-    best = anneal(rng, problem, noise, effort, schedule, learn_noise=learn_noise)
-    for _ in range(NOISE_ROUNDS if learn_noise else 0):
+    best = anneal(rng, problem, noise, effort)
+    for _ in range(NOISE_ROUNDS if problem.learn_noise else 0):
         if abs(math.log(best.noise_variance / noise)) < math.log(NOISE_CHANGE):
             break
         noise = best.noise_variance
         start = best.features, best.assignments
-        new = anneal(rng, problem, noise, effort, WARM, start, learn_noise=True)
+        new = anneal(rng, problem, noise, effort, WARM, start)
         best = max(best, new, key=lambda found: found.objective)
     return best
 
@@ -152,11 +153,8 @@ def _hops(
     problem: Problem,
     best: Found,
     effort: Effort,
-    schedule: Schedule,
     n_hops: int | None,
     stop: Callable[[], bool],
-    *,
-    learn_noise: bool,
 ) -> tuple[Found, list[float]]:
     """Rethink groups of features, or all of them if they are few; keep what is better."""
     tries, failures = np.zeros(len(best.features)), 0
@@ -172,10 +170,9 @@ def _hops(
         if n_features == 0 or (n_features <= FEW and rng.random() < FRESH):
             cap = int(rng.integers(max(1, n_features // 2), n_features + 3))
             capped = effort._replace(max_features=min(cap, effort.max_features))
-            noise = best.noise_variance
-            new = anneal(rng, problem, noise, capped, schedule, learn_noise=learn_noise)
+            new = anneal(rng, problem, best.noise_variance, capped)
         else:
-            new = hop(rng, problem, best, tries, effort, schedule, learn_noise=learn_noise)
+            new = hop(rng, problem, best, tries, effort)
         if new is not None and new.objective > best.objective + WORTH:
             best, tries, failures = new, np.zeros(len(new.features)), 0
         else:
@@ -185,14 +182,7 @@ def _hops(
 
 
 def _tighten(
-    rng: np.random.Generator,
-    problem: Problem,
-    best: Found,
-    reading: Reading,
-    effort: Effort,
-    schedule: Schedule,
-    *,
-    learn_noise: bool,
+    rng: np.random.Generator, problem: Problem, best: Found, reading: Reading, effort: Effort
 ) -> Found:
     """Anneal slowly with no more features than the spectrum has room for, if there are more.
 
@@ -204,10 +194,10 @@ def _tighten(
     if abs(math.log(reading.noise_variance / best.noise_variance)) > math.log(NOISE_CHANGE):
         return best
     rows, noise = problem.rows, reading.noise_variance
-    hottest = max(schedule.hottest, rows.energy / (rows.n_rows * rows.dim * noise))
-    slow = schedule._replace(hottest=hottest, n_steps=SLOWER * schedule.n_steps)
+    hottest = max(FULL.hottest, rows.energy / (rows.n_rows * rows.dim * noise))
+    slow = FULL._replace(hottest=hottest, n_steps=SLOWER * FULL.n_steps)
     capped = effort._replace(max_features=min(effort.max_features, reading.rank + 2))
-    new = anneal(rng, problem, best.noise_variance, capped, slow, learn_noise=learn_noise)
+    new = anneal(rng, problem, best.noise_variance, capped, slow)
     return max(best, new, key=lambda found: found.objective)
 
 
@@ -293,14 +283,7 @@ class Cluster(NamedTuple):
 
 
 def hop(
-    rng: np.random.Generator,
-    problem: Problem,
-    best: Found,
-    tries: np.ndarray,
-    effort: Effort,
-    schedule: Schedule,
-    *,
-    learn_noise: bool,
+    rng: np.random.Generator, problem: Problem, best: Found, tries: np.ndarray, effort: Effort
 ) -> Found | None:
     """Rethink a cluster of features; None if nothing better was found within it.
 
@@ -313,7 +296,7 @@ def hop(
     cluster = project(rng, problem, best, members)
     room = effort.max_features - len(best.features) + len(members)
     effort = effort._replace(patience=1, launch_rows=LAUNCH_ROWS, max_features=room)
-    features = rethink(rng, cluster, best.noise_variance, effort, schedule)
+    features = rethink(rng, cluster, best.noise_variance, effort)
     if features is None:
         return None
     others = np.delete(np.arange(len(best.features)), members)
@@ -321,15 +304,11 @@ def hop(
     none = np.zeros((problem.rows.n_rows, len(features) - len(others)), np.uint8)
     joined = np.hstack([best.assignments[:, others], none])
     joined = draw_assignments(None, problem.rows, features, joined, best.noise_variance, 3)
-    return settle(problem, joined, best.noise_variance, learn_noise=learn_noise)
+    return settle(problem, joined, best.noise_variance)
 
 
 def rethink(
-    rng: np.random.Generator,
-    cluster: Cluster,
-    noise_variance: float,
-    effort: Effort,
-    schedule: Schedule,
+    rng: np.random.Generator, cluster: Cluster, noise_variance: float, effort: Effort
 ) -> np.ndarray | None:
     """Features that explain the cluster's rows better: anneal afresh, without some, or unfolded."""
     small, features, assignments = cluster.problem, cluster.features, cluster.assignments
@@ -341,7 +320,7 @@ def rethink(
         exact = rank < size and rng.random() < 0.7  # noqa: PLR2004
         cap = rank if exact else int(rng.integers(max(1, size // 2), size + 2))
         effort = effort._replace(max_features=min(cap, effort.max_features))
-        new = anneal(rng, small, noise_variance, effort, schedule)
+        new = anneal(rng, small, noise_variance, effort)
         return new.features if new.objective > before else None
     if kind == 1:
         gone = rng.choice(size, int(rng.integers(1, min(size, 3) + 1)), replace=False)
