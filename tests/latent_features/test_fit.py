@@ -86,7 +86,7 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
         lfm_fit, "find_features", lambda *a, **k: searched.append(0) or find(*a, **k)
     )
     assert_same_draws(fit(rows, checkpoint=copy), whole)
-    assert len(searched) == (N_CHAINS if at == 3 else 0)
+    assert len(searched) == (lfm_fit.MOST_SEARCHES if at == 3 else 0)
     assert not copy.exists()
 
 
@@ -236,13 +236,15 @@ def test_a_bar_is_shown_when_asked_for(capfd):
 
 
 def test_chains_that_grow_in_blocks_are_those_of_their_final_length(monkeypatch):
-    def in_two_blocks(extend, *, max_time):
+    def in_two_blocks(extend, *, max_time, n_done):
+        assert n_done == 0
         assert 0 < max_time < 300
         assert {values.shape for values in extend(4).values()} == {(N_CHAINS, 4, N_PROBES)}
         extend(N_DRAWS)
         return Ending("converged", N_DRAWS, 1.0, 400.0)
 
     monkeypatch.setattr(lfm_fit, "until_converged", in_two_blocks)
+    monkeypatch.setattr(lfm_fit._Work, "climb", lambda *_: np.zeros(1))
     grown = fit(inference__n_draws="auto")
     assert grown.notes_["ending"]["reason"] == "converged"
     assert_same_draws(grown, fitted())
@@ -255,3 +257,68 @@ def test_programs_are_compiled_before_the_first_sweep_and_once(caplog):
     found = [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
     for program in ("start_sweep", "births", "finish_sweep"):
         assert sum(f"jit({program})" in message for message in found) == 1, program
+
+
+def test_a_warm_start_goes_on_with_the_same_chains():
+    with quiet():
+        model = quick(warm_start=True, inference__n_draws=6).fit(X)
+        first = model.trace_.values["log_lik"]
+        model.set_params(inference__n_draws=N_DRAWS).fit(X)
+        assert_same_draws(model, fitted())
+        np.testing.assert_array_equal(model.trace_.values["log_lik"][:, :6], first)
+        model.fit(X[1:])  # other rows: from the beginning
+    assert not np.array_equal(model.trace_.values["log_lik"][:, :6], first)
+
+
+def test_a_warm_start_knows_how_long_its_chains_are(monkeypatch):
+    given = []
+
+    def once(extend, *, max_time, n_done):
+        given.append(n_done)
+        extend(n_done + 4)
+        return Ending("time", n_done + 4, 1.0, 400.0)
+
+    monkeypatch.setattr(lfm_fit, "until_converged", once)
+    with quiet():
+        model = quick(warm_start=True, inference__n_draws="auto").fit(X)
+        first = model.trace_.values["log_lik"]
+        again = model.fit(X).trace_.values["log_lik"]
+    assert given == [0, 4]
+    np.testing.assert_array_equal(again[:, :4], first)
+    assert again.shape == (N_CHAINS, 8)
+
+
+def test_the_best_of_the_first_searches_are_carried_on(monkeypatch):
+    calls = []
+    find = lfm_fit.find_features
+
+    def noticed(rng, rows, noise, start=None, **options):
+        found = find(rng, rows, noise, start, **options)
+        calls.append((start, options["hops"], found.objective))
+        return found
+
+    monkeypatch.setattr(lfm_fit, "find_features", noticed)
+    model = fit(search__hops=2)
+    firsts = [objective for start, hops, objective in calls if start is None and hops == 0]
+    carried = [start.objective for start, hops, _ in calls if start is not None and hops == 2]
+    assert len(firsts) == lfm_fit.MOST_SEARCHES
+    assert sorted(carried) == sorted(firsts)[-N_CHAINS:]
+    assert len(model.start_objectives_) == N_CHAINS
+    assert model.search_agreement_ in (0.5, 1.0)
+    assert "searches that reached the best" in model.summary()
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, 1.0])
+def test_chains_begin_when_their_log_density_no_longer_rises(slope):
+    noise = np.random.default_rng(0).normal(size=200)
+    assert lfm_fit.rising(slope * np.arange(200.0) + noise) == (slope > 0)
+    assert not lfm_fit.rising(np.zeros(1))
+
+
+def test_a_chain_far_below_the_best_begins_where_that_one_is():
+    rows = [SimpleNamespace(n_rows=100)] * 4
+    chains = [SimpleNamespace(features=i) for i in range(4)]
+    work = SimpleNamespace(rows=rows, chains=chains)
+    reached = [np.array([-500.0, -499.0]), np.array([1.0, -1.0]), np.array([-5.0]), [-np.inf]]
+    lfm_fit._Work.pool(work, [np.asarray(values) for values in reached])
+    assert [chain.features for chain in chains] == [1, 1, 2, 3]

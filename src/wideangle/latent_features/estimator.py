@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from scipy import sparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -22,6 +22,7 @@ from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import SAMPLE_SWEEPS, Fitted, Task, fit, fit_on_disk, n_workers
 from wideangle.latent_features.posterior import (
     NEEDED,
+    agreement,
     as_draws,
     gather,
     match,
@@ -106,6 +107,9 @@ class LatentFeatureModel(
         up where they stopped, to the same bits.
     progress : bool, optional
         Show a bar; by default on a terminal.
+    warm_start : bool
+        Fit again to the same rows to go on with the same chains, up to a larger ``n_draws``, or
+        with ``n_draws="auto"`` for another ``max_time``.
     random_state : int, RandomState or None
         Seed.
 
@@ -125,7 +129,9 @@ class LatentFeatureModel(
     diagnostics_ : Summary
         R-hat and effective sample size of them; ``needed`` marks what predictions depend on.
     start_objectives_ : array (n_chains,)
-        What the search for features reached, once per chain.
+        What searches for features reached: the best of a few short ones, carried to their end.
+    search_agreement_ : float
+        Share of these that reached the best one.
     chain_weights_ : array (n_chains,)
         Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
         a twentieth of the entries, hidden from the fit, is predicted best. Components and numbers
@@ -168,6 +174,7 @@ class LatentFeatureModel(
         "n_jobs": [Integral, None],
         "checkpoint": "no_validation",
         "progress": ["boolean", None],
+        "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
 
@@ -183,6 +190,7 @@ class LatentFeatureModel(
         n_jobs: int | None = None,
         checkpoint: Any = None,
         progress: bool | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.prior = prior
@@ -194,6 +202,7 @@ class LatentFeatureModel(
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.progress = progress
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> LatentFeatureModel:
@@ -220,11 +229,22 @@ class LatentFeatureModel(
         task = self._task(matrix.shape, self._plan(), on_device=there)
         if self.choice("inference").n_draws == AUTO:
             task = replace(task, max_time=self._max_time())
+        settings = self._plain_settings() | {"on_device": there}
         if self.checkpoint is not None:
-            settings = self._plain_settings() | {"on_device": there}
             mark = fingerprint_of(settings, matrix, offset, self._seed)
             task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
-        return fit(key, in_memory, rows, task)
+        if not self.warm_start:
+            self._last_fit = None
+            return fit(key, in_memory, rows, task)
+        # Longer chains, or other weights of them, are of the same fit.
+        lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
+        usual: Any = clone(self.choice("inference"))
+        settings["inference"] = as_plain(usual.set_params(**lengths))
+        mark = fingerprint_of(settings, matrix, offset, 0)
+        known, last = getattr(self, "_last_fit", None) or (None, None)
+        fitted = fit(key, in_memory, rows, task, last if known == mark else None)
+        self._last_fit = None if fitted.interrupted else (mark, fitted)
+        return fitted
 
     def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
         """Entries that weights of chains are learned from, and the rows without them."""
@@ -472,6 +492,12 @@ class LatentFeatureModel(
             [score.sample_rows(draws[i], int(np.sum(turns == i)), rng) for i in range(len(draws))]
         )
         return rng.permutation(rows) * self.scaling_.scale + self.scaling_.shift
+
+    @property
+    def search_agreement_(self) -> float:
+        """Share of the searches for features that reached the best objective."""
+        check_is_fitted(self)
+        return agreement(self.start_objectives_, self.n_rows_)
 
     @property
     def chain_weights_(self) -> np.ndarray:

@@ -29,10 +29,18 @@ from wideangle.latent_features.state import Design, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.types import Key
 
+SEARCHING = "searching for features"
 POLL = 0.1
 """Seconds between two looks at the chains."""
 WATCHED = ("signal",)
 """Numbers that decide how long chains are, where that is not given."""
+SEARCH_ENTRIES, MOST_SEARCHES = 2**20, 8
+"""Entries that the first searches may look at together, and their number at most."""
+CLIMB, CLIMB_GROWTH, MOST_CLIMBED = 25, 1.5, 2000
+"""Sweeps of a chain whose log densities are compared before it begins: at first, how many more each
+time, and at most."""
+CLIMB_TIME = 0.3
+"""Share of the time of a fit that may be spent on them."""
 SAMPLE_SWEEPS = 50
 """Sweeps on a sample of rows on disk at least: they cost little there."""
 
@@ -54,7 +62,7 @@ class Fitted:
 
     chains: list[Chain]
     objectives: np.ndarray
-    """Log-likelihood minus the price of the features, for each start."""
+    """Log-likelihood minus the price of the features, for each search carried to its end."""
     interrupted: bool
     ending: Ending | None = None
     """Why chains whose length is not given stopped."""
@@ -78,12 +86,20 @@ class Task:
     """Seconds until which chains grow as long as they need; None if their plan is fixed."""
 
 
-def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> Fitted:
-    """Search for features once per chain, then run the chains.
+def fit(
+    key: Key,
+    in_memory: list[MemoryRows],
+    rows: list[Rows],
+    task: Task,
+    last: Fitted | None = None,
+) -> Fitted:
+    """Search for features, then run the chains.
 
-    A chain whose start is much worse than the best one begins from the best: it would only show
-    that the search can fail, which the list of objectives tells as well. Ctrl-C keeps the draws
-    there are; before the first one it ends the fit.
+    Searches are pooled: of several short ones the best are carried to their end, one for each
+    chain, and a chain whose start is much worse than the best one begins from the best. It would
+    only show that a search can fail, which the list of objectives tells as well. Where the length
+    of chains is not given, the same is done with states that sweeps reach, before the warm-up.
+    Ctrl-C keeps the draws there are; before the first one it ends the fit.
 
     Parameters
     ----------
@@ -93,9 +109,11 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
         For each chain the rows to search in, and those to sweep over.
     task
         Everything else.
+    last
+        A fit whose chains go on.
     """
     began = time.monotonic()
-    work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task)
+    work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task, last)
     plan, n_chains, ending = task.plan, task.n_chains, None
     with (
         # Workers share the cores, each with one thread in its matrix products: threads of a
@@ -106,9 +124,9 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
         _stopping(work.stop),
     ):
 
-        def on_all(action: Callable[[int], Any], first: str) -> list[Any]:
+        def on_all(action: Callable[[int], Any], first: str, n: int = n_chains) -> list[Any]:
             """Do it for every chain; ``first`` is what is done before the first sweep."""
-            futures = [pool.submit(_on_device, work.device, action, i) for i in range(n_chains)]
+            futures = [pool.submit(_on_device, work.device, action, i) for i in range(n)]
 
             def show() -> None:
                 bar.at(sum(work.counts), None if any(work.counts) else first)
@@ -117,15 +135,24 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
 
         objectives = work.objectives
         if any(chain is None for chain in work.chains):
-            starts = on_all(work.search, "searching for features")
+            for one in in_memory:
+                one.start_search()
+            found = on_all(work.search, SEARCHING, n_searches(rows[0], n_chains))
             _pass_on(work.stop.is_set())
-            objectives = np.array([start.objective for start in starts])
-            work.begin(starts)
+            found = sorted(found, key=lambda start: -start.objective)[:n_chains]
+            found = on_all(lambda i: work.improve(i, found[i]), SEARCHING)
+            _pass_on(work.stop.is_set())
+            objectives = np.array([start.objective for start in found])
+            work.begin(found)
         # All of them before the first sweep: a place that cannot be written to is reported while
         # there is nothing to lose, and no search has to be done again.
         work.save_all(objectives)
         bar.at(sum(work.counts), COMPILING)
         work.rows[0].compile(work.chains[0].key, work.chains[0].features, task.design)
+        if task.max_time is not None and not any(work.counts):
+            deadline = began + CLIMB_TIME * task.max_time
+            work.pool(on_all(lambda i: work.climb(i, deadline), "improving the features"))
+            _pass_on(work.stop.is_set())
         if task.max_time is None:
             on_all(work.run, COMPILING)
         else:
@@ -138,7 +165,9 @@ def fit(key: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task) -> 
 
             left = task.max_time - (time.monotonic() - began)
             # Chains from files pass their earlier checks again, and so stop where they would have.
-            ending = until_converged(extend, max_time=left)
+            ending = until_converged(
+                extend, max_time=left, n_done=0 if last is None else work.n_draws
+            )
     if work.stop.is_set():
         return Fitted(_worth_keeping(work.chains, rows), objectives, True, ending)
     work.remove_files()
@@ -149,7 +178,12 @@ class _Work:
     """What the workers of a fit share; :meth:`search` and :meth:`run` are the work on one chain."""
 
     def __init__(
-        self, keys: Key, in_memory: list[MemoryRows], rows: list[Rows], task: Task
+        self,
+        keys: Key,
+        in_memory: list[MemoryRows],
+        rows: list[Rows],
+        task: Task,
+        last: Fitted | None,
     ) -> None:
         self.keys, self.in_memory, self.rows, self.task = keys, in_memory, rows, task
         self.plan = task.plan
@@ -160,6 +194,8 @@ class _Work:
         self.chains: list[Any] = [None] * task.n_chains
         if task.checkpoint is not None:
             self._read_files(task.checkpoint)
+        if last is not None:
+            self.chains, self.objectives = [*last.chains], last.objectives
         self.counts = [0 if chain is None else chain.n_done for chain in self.chains]
 
     def _read_files(self, folder: Path) -> None:
@@ -185,19 +221,32 @@ class _Work:
             for name in WATCHED
         }
 
+    @property
+    def n_draws(self) -> int:
+        """Sweeps after warm-up that every chain has."""
+        return min(len(chain.trace.get("n_active", ())) for chain in self.chains)
+
     def search(self, i: int) -> Start | None:
-        """Look for the features that a chain begins from."""
+        """A first search, without hops."""
+        key = self.keys[i] if i < len(self.keys) else jax.random.fold_in(self.keys[0], i)
+        return self._find(i, key, hops=0)
+
+    def improve(self, i: int, start: Start) -> Start | None:
+        """Carry a search to its end."""
+        if self.task.hops == 0:
+            return start
+        return self._find(i, jax.random.fold_in(self.keys[i], 1), self.task.hops, start)
+
+    def _find(self, i: int, key: Key, hops: int | None, start: Start | None = None) -> Start | None:
         if self.stop.is_set():
             return None
-        rows, task = self.in_memory[i], self.task
-        rows.start_search()
-        seed = np.asarray(jax.random.key_data(self.keys[i])).astype(np.uint64)
         return find_features(
-            np.random.default_rng(seed),
-            rows,
-            task.values.noise_variance,
-            max_features=task.max_features,
-            hops=task.hops,
+            np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint64)),
+            self.in_memory[i % len(self.in_memory)],
+            self.task.values.noise_variance,
+            start,
+            max_features=self.task.max_features,
+            hops=hops,
             stop=self.stop.is_set,
         )
 
@@ -215,6 +264,37 @@ class _Work:
             if "rate" not in design.learned:  # what fits the best start: one model for all chains
                 hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
             self.chains[i] = begin_chain(self.keys[i], start.features, start.assignments, hyper)
+
+    def climb(self, i: int, deadline: float) -> np.ndarray:
+        """Sweep until the log density no longer rises; its last values.
+
+        The sweeps have randomness of their own, and nothing of them is kept but where they lead.
+        """
+        chain, rows = self.chains[i], self.rows[i]
+        if self.stop.is_set():
+            return np.array([-np.inf])
+        pilot, n_sweeps = Chain(jax.random.fold_in(chain.key, 1), chain.features), 2 * CLIMB
+        with rows.turn:
+            pilot.features = rows.begin(pilot.key, pilot.features)
+            while True:
+                plan = Plan(CLIMB, 1, n_sweeps)
+                run_chain(pilot, rows, self.task.design, plan, after=lambda _: self.stop.is_set())
+                pilot.draws.clear()
+                reached = np.array(pilot.trace.get("log_joint", [-np.inf]))
+                over = self.stop.is_set() or time.monotonic() > deadline
+                if over or n_sweeps >= MOST_CLIMBED or not rising(reached):
+                    break
+                n_sweeps = int(CLIMB_GROWTH * n_sweeps)
+        self.chains[i] = Chain(chain.key, pilot.features, pilot.tuning)
+        return reached[-max(CLIMB, len(reached) // 4) :]
+
+    def pool(self, reached: list[np.ndarray]) -> None:
+        """Let chains that are much worse than the best begin where that one is."""
+        means = np.array([values.mean() for values in reached])
+        best = int(np.argmax(means))
+        far = tolerance(self.rows[best].n_rows) + 2.0 * reached[best].std()
+        for i in np.flatnonzero(np.isfinite(means) & (means < means[best] - far)):
+            self.chains[i].features = self.chains[best].features
 
     def run(self, i: int) -> Chain:
         """Run a chain to its end, or until it has to stop, and save it on the way."""
@@ -346,6 +426,19 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
         except KeyboardInterrupt:
             stop.set()
     return [one.result() for one in work]
+
+
+def n_searches(rows: Rows, n_chains: int) -> int:
+    """First searches: as many as small data have time for."""
+    affordable = min(SEARCH_ENTRIES // max(rows.n_rows * rows.dim, 1), MOST_SEARCHES)
+    return max(n_chains, affordable)
+
+
+def rising(values: np.ndarray) -> bool:
+    """Whether the last quarter of some values is higher than the quarter before, beyond scatter."""
+    size = max(CLIMB, len(values) // 4)
+    last, before = values[-size:], values[-2 * size : -size]
+    return len(before) > 0 and last.mean() - before.mean() > 0.5 * last.std()
 
 
 def tolerance(n_rows: int) -> float:

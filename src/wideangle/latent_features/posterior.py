@@ -137,18 +137,22 @@ def trace(
     }
 
 
+def agreement(objectives: np.ndarray, n_rows: int) -> float:
+    """Share of searches that reached the best objective, up to what counts as the same."""
+    known = objectives[np.isfinite(objectives)]
+    return float(np.mean(known >= known.max() - tolerance(n_rows))) if len(known) else 1.0
+
+
 def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[str]:
     """Sentences for the report about searches or chains that found different features."""
     sentences = []
-    known = objectives[np.isfinite(objectives)]
-    if len(known) > 1:
-        worse = known < known.max() - tolerance(n_rows)
-        if worse.sum() == len(known) - 1:
-            sentences.append(
-                f"only one of {len(known)} searches for features reached the best objective "
-                f"({known.max():.0f}; the others {np.sort(known)[:-1].round().tolist()}): there "
-                "may be better features still; more chains or hops would tell."
-            )
+    n_best = round(agreement(objectives, n_rows) * len(objectives))
+    if n_best == 1 < len(objectives):
+        sentences.append(
+            f"only one of {len(objectives)} searches for features reached the best objective "
+            f"({objectives.max():.0f}; the others {np.sort(objectives)[:-1].round().tolist()}): "
+            "there may be better features still; more chains or hops would tell."
+        )
     if n_disputed:
         sentences.append(
             f"{n_disputed} features are in most draws of one chain and not of another: the chains "

@@ -183,6 +183,9 @@ the rows ask for.
             rows.append(
                 ("weights of chains", f"{shares}, by stacking of entries hidden at the fit")
             )
+        n_searches = len(model.start_objectives_)
+        n_best = round(model.search_agreement_ * n_searches)
+        rows.append(("searches that reached the best", f"{n_best} of {n_searches}"))
         rows.append(("features chains disagree on", f"{model.matched_.n_disputed}"))
         if self.interrupted:
             rows.append(("stopped early", "yes: the draws up to then are kept"))
