@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +132,22 @@ def test_equal_contents_make_equal_files_and_fingerprints(saved, tmp_path):
     assert fingerprint(ARRAYS, META | {"seed": 1}) != fingerprint(ARRAYS, META)
     nudged = np.nextafter(ARRAYS["w"], 9.0)
     assert fingerprint(ARRAYS | {"w": nudged}, META) != fingerprint(ARRAYS, META)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: jax.enable_x64(not jax.config.jax_enable_x64),
+        lambda: jax.threefry_partitionable(not jax.config.jax_threefry_partitionable),
+        lambda: jax.default_prng_impl("rbg"),
+    ],
+    ids=["precision", "layout", "generator"],
+)
+def test_a_fingerprint_knows_what_draws_depend_on_in_jax(change):
+    usual = fingerprint(ARRAYS, META)
+    with change():
+        assert fingerprint(ARRAYS, META) != usual
+    assert fingerprint(ARRAYS, META) == usual
 
 
 @pytest.mark.parametrize(
@@ -834,7 +851,7 @@ def test_a_damaged_checkpoint_is_refused(half, template):
     with pytest.raises(StorageError, match="holds other draws"):
         checkpoint_at(half).load(template)
     part.unlink()
-    with pytest.raises(StorageError, match="does not exist"):
+    with pytest.raises(StorageError, match="remove the folder to begin again"):
         checkpoint_at(half).load(template)
     part.write_bytes(content)
     assert checkpoint_at(half).load(template) is not None
@@ -902,3 +919,30 @@ def test_remove_leaves_what_is_not_its_own(half, template):
 
 if __name__ == "__main__":
     {"save": save_in_children, "kill": run_and_die}[sys.argv[1]](Path(sys.argv[2]))
+
+
+def test_a_folder_that_is_deleted_under_a_run_is_written_again(tmp_path, template, whole):
+    saved, folder = checkpoint_at(tmp_path / "run"), tmp_path / "run"
+
+    def delete_and_go_on(state, draws):
+        if 20 <= draws.n_draws < 27:
+            shutil.rmtree(folder)
+        saved(state, draws)
+        if draws.n_draws >= 40:
+            interrupt()
+
+    with saved, pytest.warns(RuntimeWarning, match="interrupted"):
+        go(on_chunk=delete_and_go_on)
+    assert_completes(folder, template, whole, left=20)
+
+
+def test_draws_of_an_earlier_run_that_are_deleted_are_not_left_out_in_silence(tmp_path, template):
+    folder = tmp_path / "run"
+    with checkpoint_at(folder) as saved:
+        go(on_chunk=saved, n_draws=20)
+    saved = checkpoint_at(folder)
+    state, _ = saved.load(template)
+    shutil.rmtree(folder)
+    with saved, pytest.raises(StorageError, match="draws that were saved are gone"):
+        go(resume=state, on_chunk=saved, n_draws=40)
+    assert checkpoint_at(folder).load(template) is None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import jax
 import numpy as np
 
 from wideangle.checks import check_path
@@ -32,6 +33,8 @@ DTYPES = {
     "U32": "<u4", "I64": "<i8", "U64": "<u8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
 CODES = {text: code for code, text in DTYPES.items()}
+RANDOMNESS = ("jax_default_prng_impl", "jax_threefry_partitionable", "jax_enable_x64")
+"""Settings of JAX under which the same seed gives the same draws."""
 
 _PREFIX = 8
 _BLANK = "0" * 64  # stands for the checksum while the checksum is computed
@@ -86,8 +89,12 @@ def load_bundle(
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
-    """A hash of data and settings: equal for equal contents, in whatever order they come."""
-    return encode(arrays, meta, "fingerprint")[0]
+    """A hash of data and settings: equal for equal contents, in whatever order they come.
+
+    Settings of JAX that change draws, its random numbers and its precision, are part of it.
+    """
+    randomness = {name: getattr(jax.config, name) for name in RANDOMNESS}
+    return encode(arrays, {"meta": meta, "randomness": randomness}, "fingerprint")[0]
 
 
 def encode(

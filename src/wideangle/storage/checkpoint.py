@@ -79,8 +79,8 @@ class SavedRun:
         if meta.get("fingerprint") != self.fingerprint:
             raise StorageError(
                 f"{self.path} holds the checkpoint of other data, settings or seed "
-                "(random_state=None is another seed each time): restore those to go on, or remove "
-                "it to begin again."
+                "(random_state=None is another seed each time), or of another precision or random "
+                "generator of JAX: restore those to go on, or remove it to begin again."
             )
         parts = state.pop("parts", np.empty(0))
         if parts.dtype != np.uint8 or parts.shape[1:] != (_HASH_BYTES,):
@@ -130,7 +130,21 @@ class SavedRun:
             warn(message, RuntimeWarning)
         self._parts, self._on_disk, self._due = [], 0, -np.inf
 
+    @property
+    def has_lost_draws(self) -> bool:
+        """Whether draws that were saved are gone: somebody removed the folder under the run."""
+        return not all(self._part(digest).exists() for digest in self._parts)
+
+    def forget(self) -> None:
+        """Save all draws again: those saved before no longer count."""
+        self._parts, self._on_disk = [], 0
+
     def _write(self, state: Arrays, new: Arrays | None, on_disk: Any) -> None:
+        if self.has_lost_draws:
+            raise StorageError(
+                f"draws that were saved are gone from {self.path}, and this run does not have "
+                "them: leave the folder of a checkpoint alone while a fit runs"
+            )
         make_folder(self.path)
         meta = {"fingerprint": self.fingerprint}
         parts = self._parts
@@ -147,6 +161,11 @@ class SavedRun:
         return self.path / f"draws-{digest}.safetensors"
 
     def _read_part(self, digest: str) -> Arrays:
+        if not self._part(digest).exists():
+            raise StorageError(
+                f"{self.path} has lost draws that belong to its checkpoint: remove the folder to "
+                "begin again."
+            )
         arrays, _, found = read(self._part(digest), DRAWS_KIND)
         if found != digest:
             raise StorageError(f"{self._part(digest)} holds other draws: take another copy.")
@@ -240,6 +259,8 @@ class Checkpoint(SavedRun):
     def _save_pending(self, *, may_fail: bool) -> None:
         assert self._pending is not None
         state, draws = self._pending
+        if self._before == 0 and self.has_lost_draws:
+            self.forget()  # all of them are here
         arrays = pack(draws)
         total, start = self._before + _n_draws(arrays), self._on_disk - self._before
         if start > _n_draws(arrays):
