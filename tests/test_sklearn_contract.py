@@ -3,7 +3,7 @@
 import pytest
 
 from contract import all_checks, checks_of_fits
-from wideangle import Maximise, MixtureOfExpertsClassifier, Sampling
+from wideangle import Maximise, MixtureOfExpertsClassifier, Sampling, Variational
 
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
@@ -31,7 +31,7 @@ def test_chains_keep_the_contract(estimator, check):
     check(estimator)
 
 
-PAIRS = [make(ASCENT, prior="mutual-angular")]
+PAIRS = [make(ASCENT, prior="mutual-angular"), make(Variational(n_passes=100, n_starts=2))]
 PAIRS += [make(CHAINS, prior=name) for name in ("gaussian", "mutual-angular", "vmf", "dpp")]
 
 

@@ -553,3 +553,22 @@ def test_sparse_rows_out_of_order_are_read_and_left_as_they_are():
         assert now is part
         np.testing.assert_array_equal(part, old)
     np.testing.assert_allclose(proba, model.predict_proba(X.toarray()), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"inference": Maximise(n_passes=3, n_starts=2), "prior": "gaussian"},
+        {"inference": Variational(n_passes=3, n_starts=2, batch_size=16)},
+        {"inference": Sampling(n_warmup=4, n_draws=4, n_chains=2), "prior": "gaussian"},
+    ],
+    ids=["map", "vi", "mcmc"],
+)
+def test_weights_are_repeated_rows_in_any_order_to_the_last_bit(settings):
+    X, y = data(3)
+    rng = np.random.default_rng(1)
+    weights = rng.integers(0, 4, N)
+    repeated = rng.permutation(np.repeat(np.arange(N), weights))
+    one = make(2, **settings).fit(X, y, sample_weight=weights)
+    other = make(2, **settings).fit(X[repeated], y[repeated])
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))

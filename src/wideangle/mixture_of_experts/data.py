@@ -282,7 +282,7 @@ def scattered(
     dtype: Any = np.float32,
 ) -> tuple[Array, Array]:
     """First vectors of several starts: experts around one logistic regression, gates around 0."""
-    length = rms_length(data.rows)
+    length = rms_length(data)
     centre = ridge(data, n_outputs).ravel()
     # NumPy's generator: a program for so few numbers takes longer to compile than the rest.
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
@@ -315,7 +315,11 @@ def ridge(data: Data, n_outputs: int) -> np.ndarray:
     return found
 
 
-def rms_length(rows: Any) -> float:
-    """Root mean square of the length of a row."""
-    square = rows.multiply(rows).sum() if hasattr(rows, "multiply") else np.sum(np.square(rows))
-    return float(np.sqrt(max(float(square) / rows.shape[0], 1e-12)))
+def rms_length(data: Data) -> float:
+    """Root mean square of the length of a row; rows count as much as they weigh."""
+    rows, weights = data.rows, np.asarray(data.weights, np.float64)
+    if sp.issparse(rows):
+        squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+    else:
+        squares = np.sum(np.square(np.asarray(rows)), axis=1)
+    return float(np.sqrt(max(weights @ squares / weights.sum(), 1e-12)))

@@ -23,6 +23,7 @@ from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
 from wideangle.mixture_of_experts.likelihood import experts_for
 from wideangle.mixture_of_experts.presentation import ExpertPresentation
+from wideangle.mixture_of_experts.repeats import merged
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
 from wideangle.presentation.classifier import entropy
 from wideangle.priors.components import ComponentPrior
@@ -176,10 +177,11 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         if not np.all(live := rows_that_count(weights)):
             # Not merely of no weight: such rows must not decide how columns are scaled.
             X, targets, weights = X[live], targets[live], weights[live]
+        data = merged(Data(X, targets.astype(np.int32), weights))
         self.scaling_ = learn_scaling(
-            X, weights, standardise=self.standardise, intercept=self.fit_intercept
+            data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
         )
-        data = Data(self.scaling_.apply(X), targets.astype(np.int32), weights)
+        data = data._replace(rows=self.scaling_.apply(data.rows))
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._expert = experts_for(len(self.classes_))
         task = self._task(data.rows.shape[1])

@@ -262,7 +262,7 @@ def start(
     start means the same whatever the number and the scale of the columns.
     """
     vectors = scattered(key, expert.n_outputs, data, n_starts, priors.gate.n_components, dtype)
-    width = WIDTH / rms_length(data.rows)
+    width = WIDTH / rms_length(data)
     return Pair(*(_guide(guide, p, v, width) for p, v in zip(priors, vectors, strict=True)))
 
 
