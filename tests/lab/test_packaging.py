@@ -1,5 +1,6 @@
 """The installed package is the library alone; a checkout and the sdist have the lab too."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -13,8 +14,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def targets():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def targets(project):
     return project["tool"]["hatch"]["build"]["targets"]
 
 
@@ -26,6 +31,35 @@ def test_the_sdist_has_both_and_what_their_tests_read(targets):
     included = targets["sdist"]["include"]
     assert "/src" in included
     assert all((ROOT / path.lstrip("/")).exists() for path in included)
+    # Pages of the site and links between pages are checked by tests that the sdist has, too.
+    assert {"/README.md", "/CONTRIBUTING.md", "/CHANGELOG.md", "/docs", "/tests"} <= set(included)
+
+
+def test_links_of_the_readme_lead_somewhere_from_a_package_index(project):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    before = re.findall(r"\]\((?!https?:|#)([^)]+)\)", readme)
+    for one in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        readme = re.sub(one["pattern"], one["replacement"], readme)
+    assert re.findall(r"\]\((?!https?:|#)([^)]+)\)", readme) == []
+    assert [link for link in before if f"/main/{link})" not in readme] == []
+    assert re.search(r"!\[[^\]]+\]\(\S+/raw/main/\S+\.png\)", readme)
+
+
+def test_every_python_that_is_named_is_tested(project):
+    named = [
+        one.rpartition(" ")[2]
+        for one in project["project"]["classifiers"]
+        if one.startswith("Programming Language :: Python :: 3.")
+    ]
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    (tested,) = re.findall(r"python: \[(.*)\]", workflow)
+    assert named == [one.strip(' "') for one in tested.split(",")]
+
+
+def test_one_version_is_named_everywhere(project):
+    version = project["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"## [{version}] - 20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_a_checkout_has_both_side_by_side():

@@ -10,7 +10,7 @@ from wideangle import plots
 from wideangle.plots.calibration import outcomes
 from wideangle.plots.chains import rank_counts
 from wideangle.posterior import Draws
-from wideangle.presentation.classifier import reliability
+from wideangle.presentation.classifier import reliability, share_interval
 
 pytest.importorskip("matplotlib")
 
@@ -55,14 +55,16 @@ def test_bins_compare_probability_with_frequency():
     assert np.isclose(found.error, 0.5 * 0.03 + 0.5 * 0.025)
 
 
-def test_intervals_have_a_twentieth_of_the_law_on_either_side():
-    # The law of a frequency after 3 of 10 and Jeffreys' prior, summed on a grid.
+def test_intervals_end_where_what_was_seen_becomes_too_unlikely():
+    # Wilson: the frequency is 1.645 standard deviations of either end away from it.
     found = reliability([1] * 3 + [0] * 7, np.full(10, 0.3), n_bins=1)
-    p = (np.arange(200_000) + 0.5) / 200_000
-    law = p**2.5 * (1 - p) ** 6.5
-    below = np.cumsum(law) / law.sum()
-    assert np.isclose(np.interp(found.low[0], p, below), 0.05, atol=1e-4)
-    assert np.isclose(np.interp(found.high[0], p, below), 0.95, atol=1e-4)
+    for end in (found.low[0], found.high[0]):
+        assert np.isclose(abs(end - 0.3), 1.6449 * np.sqrt(end * (1 - end) / 10), rtol=1e-3)
+
+
+def test_few_cases_that_are_all_alike_leave_doubt():
+    assert np.allclose(share_interval(18, 18), [0.824, 1.0], atol=1e-3)
+    assert np.allclose(share_interval(0, 18), [0.0, 0.176], atol=1e-3)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
@@ -71,7 +73,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for _ in range(1500):
         found = reliability(rng.random(60) < 0.3, np.full(60, 0.3), n_bins=1)
         inside.append(found.low[0] < 0.3 < found.high[0])
-    # Exact coverage of a discrete law wavers around the level by some hundredths.
+    # Exact coverage of a discrete distribution wavers around the level by some hundredths.
     assert abs(np.mean(inside) - 0.9) < 0.03 + 4 * np.sqrt(0.09 / 1500)
 
 

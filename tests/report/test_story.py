@@ -130,8 +130,10 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
 def test_cards_are_the_metrics(expert_run, feature_run):
     cards = {card.title: card for card in page.cards(expert_run)}
     m = expert_run.metrics
-    for title, key in (("Accuracy", "accuracy"), ("Log-loss", "log_loss")):
-        assert cards[title].value == f"{m[key]:.3f} ± {m[key + '_error']:.3f}"
+    assert cards["Log-loss"].value == f"{m['log_loss']:.3f} ± {m['log_loss_error']:.3f}"
+    low, high = m["accuracy_interval"]
+    assert cards["Accuracy"].value == f"{m['accuracy']:.3f}"
+    assert cards["Accuracy"].note.startswith(f"95 % interval {low:.3f} to {high:.3f};")
     angle = np.degrees(expert_run.model.diversity_.mean_angle)
     assert cards["Mean angle"].value == f"{angle:.0f}°"
     assert cards["R-hat of predictions"].value == f"{m['rhat']:.2f}"

@@ -12,6 +12,8 @@ import scipy.sparse as sp
 from wideangle.latent_features.posterior import disagreements
 from wideangle.posterior import evenly
 from wideangle.presentation.family import (
+    FEWEST_MATCHED,
+    MATCHED_DRAWS,
     MOST_ROWS,
     Presentation,
     numbered,
@@ -128,6 +130,18 @@ the rows ask for.
     def vectors(self) -> np.ndarray:
         """Features as rows."""
         return np.asarray(self.model.components_, float)
+
+    def panel_draws(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """Features of some draws, matched to the components."""
+        draws, index = self.model.chains_.draws, self.model.matched_.index
+        chosen = evenly(len(draws), MATCHED_DRAWS)
+        if len(chosen) < FEWEST_MATCHED:
+            return {}
+        found = np.full((len(chosen), *self.vectors().shape), np.nan)
+        for s, i in enumerate(chosen):
+            there = index[i] >= 0
+            found[s, there] = draws[i].vectors[index[i][there]] * self.model.scaling_.scale
+        return dict.fromkeys(self.panels(classes), found)
 
     def training_shares(self) -> np.ndarray:
         """Share of the training rows that have each feature."""
@@ -272,8 +286,9 @@ the rows ask for.
         )
         if "reconstruction_error" in m:
             first += (
-                f" Rows held out are rebuilt up to {m['reconstruction_error']:.3g}; their mean "
-                f"alone would leave {m['reconstruction_error_of_mean']:.3g}."
+                f" Held-out rows are reconstructed with a root mean square error of "
+                f"{m['reconstruction_error']:.3g}; the column means alone have "
+                f"{m['reconstruction_error_of_mean']:.3g}."
             )
         return first
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from wideangle.presentation.records import (
 SMALLEST = 1e-12
 _LARGE_GAP = 0.1
 LEVEL = 0.9
-"""Share of the error bars that should hold the truth."""
+"""Coverage of the error bars of a calibration chart."""
 
 
 class ClassifierPresentation(Presentation):
@@ -39,8 +40,7 @@ class ClassifierPresentation(Presentation):
             Chart(
                 "calibration",
                 "What was predicted and what was seen.",
-                "On the dotted line chances are what they say; bars hold the truth nine times in "
-                "ten.",
+                "Points on the dotted line are calibrated. Bars are 90 % intervals.",
             ),
             Chart(
                 "confidence",
@@ -76,10 +76,12 @@ class ClassifierPresentation(Presentation):
         m = metrics
         if "accuracy" not in m:
             return []
-        frequent = f"most frequent class: {m['accuracy_of_guess']:.3f}"
+        low, high = m["accuracy_interval"]
+        frequent = f"95 % interval {low:.3f} to {high:.3f}; "
+        frequent += f"most frequent class: {m['accuracy_of_guess']:.3f}"
         shares = f"class frequencies: {m['log_loss_of_guess']:.3f}"
         return [
-            Card("Accuracy", with_error(m, "accuracy", ".3f"), frequent),
+            Card("Accuracy", f"{m['accuracy']:.3f}", frequent),
             Card("Log-loss", with_error(m, "log_loss", ".3f"), shares),
             Card("Calibration error", f"{m['calibration_error']:.3f}", "0 is perfect"),
         ]
@@ -96,10 +98,12 @@ class ClassifierPresentation(Presentation):
         m = metrics
         if "accuracy" not in m:
             return ""
-        rows = f"{m['n_test']:,} row{'' if m['n_test'] == 1 else 's'}"
+        rows = f"{m['n_test']:,} held-out row{'' if m['n_test'] == 1 else 's'}"
+        low, high = m["accuracy_interval"]
         return (
-            f" On {rows} held out the prediction is right {100 * m['accuracy']:.1f} % of the time; "
-            f"the most frequent class alone would be right {100 * m['accuracy_of_guess']:.1f} %."
+            f" On {rows} the prediction is right {100 * m['accuracy']:.1f} % of the time (95 % "
+            f"interval: {100 * low:.0f} to {100 * high:.0f} %); always predicting the most "
+            f"frequent class would be right {100 * m['accuracy_of_guess']:.1f} % of the time."
         )
 
     def cautions(self, run: Run) -> list[str]:
@@ -157,9 +161,9 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
     Returns
     -------
     dict
-        ``accuracy`` and ``log_loss`` (nats), each with ``_error``, its standard error, and
-        ``_of_guess``, that of the frequencies; ``brier``; ``calibration_error``, the mean gap
-        between confidence and accuracy.
+        ``accuracy`` with ``accuracy_interval``, which holds the true one with 95 %; ``log_loss``
+        (nats) with ``log_loss_error``, its standard error; both with ``_of_guess``, that of the
+        frequencies; ``brier``; ``calibration_error``, the mean gap between confidence and accuracy.
     """
     right = np.argmax(proba, axis=1) == y
     losses = -np.log(np.maximum(proba[np.arange(len(y)), y], SMALLEST))
@@ -167,7 +171,7 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
     truth = np.eye(proba.shape[1])[y]
     return {
         "accuracy": float(right.mean()),
-        "accuracy_error": standard_error(right),
+        "accuracy_interval": [float(end) for end in share_interval(right.sum(), len(right))],
         "accuracy_of_guess": float(np.mean(y == np.argmax(frequencies))),
         "log_loss": float(losses.mean()),
         "log_loss_error": standard_error(losses),
@@ -186,7 +190,7 @@ class Reliability(NamedTuple):
     """How often it happened."""
     low: np.ndarray
     high: np.ndarray
-    """Interval for the true frequency: quantiles of the Beta distribution after Jeffreys' prior."""
+    """Interval for the true frequency: see :func:`share_interval`."""
     count: np.ndarray
     error: float
     """Mean gap between the two, weighted by rows (expected calibration error)."""
@@ -194,8 +198,6 @@ class Reliability(NamedTuple):
 
 def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliability:
     """Compare probabilities with frequencies in ``n_bins`` equal bins of probability."""
-    from scipy.stats import beta  # slow to import
-
     happened, probability = np.asarray(happened, float), np.asarray(probability, float)
     place = np.clip((probability * n_bins).astype(int), 0, n_bins - 1)
     count = np.bincount(place, minlength=n_bins)
@@ -203,8 +205,19 @@ def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliabilit
     hits = np.bincount(place, happened, n_bins)[kept]
     predicted = np.bincount(place, probability, n_bins)[kept] / count[kept]
     count = count[kept]
-    tail = 0.5 * (1.0 - LEVEL)
-    low, high = (beta.ppf(q, hits + 0.5, count - hits + 0.5) for q in (tail, 1.0 - tail))
+    low, high = share_interval(hits, count, LEVEL)
     observed = hits / count
     error = float(np.sum(count * np.abs(observed - predicted)) / max(count.sum(), 1))
     return Reliability(predicted, observed, low, high, count, error)
+
+
+def share_interval(hits: Any, count: Any, level: float = 0.95) -> tuple[Any, Any]:
+    """Wilson's interval for a share of which ``hits`` of ``count`` cases were seen.
+
+    Unlike the estimate plus or minus its standard error it stays between 0 and 1 and does not
+    shrink to a point where all cases are alike.
+    """
+    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    middle = (hits + 0.5 * z**2) / (count + z**2)
+    half = z * np.sqrt(hits * (count - hits) / count + 0.25 * z**2) / (count + z**2)
+    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)

@@ -30,6 +30,8 @@ from wideangle.presentation.records import (
 INTERCEPT = "(intercept)"
 CLEAR = 0.15
 """Entries below this share of the largest are left out of sentences."""
+MATCHED_DRAWS, FEWEST_MATCHED = 200, 10
+"""Draws behind the intervals of weights, and the fewest for which there are any."""
 MOST_ROWS = 25
 """Rows of a table to look at."""
 
@@ -106,6 +108,13 @@ class Presentation:
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """The same for the report, with more that a component has."""
         return self.weights(classes)
+
+    def panel_draws(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """The same weights in some draws, (S, K, p), for intervals; NaN where a draw has none.
+
+        Empty where there are no draws to compare.
+        """
+        return {}
 
     def training_shares(self) -> np.ndarray | None:
         """Share of the training rows that use each component, if the fit knows it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ class Part:
     """Number of the component at the smallest angle."""
     nearest_angle: float | None
     weights: list[dict[str, Any]]
-    """Panels: title, names and values of the strongest columns."""
+    """Panels: title, names, values and ends of intervals of the strongest columns."""
     image: list[list[float]] | None
     thumbnail: str | None
     """The image as a data address."""
@@ -57,6 +58,9 @@ def parts_of(run: Run) -> list[Part]:
     shown, shape = run.presentation, image_shape(run)
     found = shown.vectors()[:_MOST_COMPONENTS]
     names, panels = shown.entry_names(run.columns), shown.panels(run.frame.classes)
+    intervals = {
+        title: _ends(values) for title, values in shown.panel_draws(run.frame.classes).items()
+    }
     shares = shown.shares(run.sample)
     table = numbers.angles(run.model) if len(found) else np.zeros((0, 0))
     np.fill_diagonal(table, np.inf)
@@ -78,7 +82,10 @@ def parts_of(run: Run) -> list[Part]:
                 purpose=shown.purpose(run, k),
                 nearest=None if nearest is None else nearest + 1,
                 nearest_angle=None if nearest is None else float(table[k, nearest]),
-                weights=[_panel(title, values[k], names) for title, values in panels.items()],
+                weights=[
+                    _panel(title, values[k], names, [end[k] for end in intervals.get(title, ())])
+                    for title, values in panels.items()
+                ],
                 image=None if image is None else image.tolist(),
                 thumbnail=None if image is None else thumbnail(image, reach),
             )
@@ -86,13 +93,25 @@ def parts_of(run: Run) -> list[Part]:
     return result
 
 
-def _panel(title: str, weights: np.ndarray, names: list[str]) -> dict[str, Any]:
-    """The strongest entries."""
+def _ends(draws: np.ndarray) -> list[np.ndarray]:
+    """Quantiles of 5 and 95 % over the draws that have a component."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a component that no draw has
+        return list(np.nanquantile(draws, (0.05, 0.95), axis=0))
+
+
+def _panel(
+    title: str, weights: np.ndarray, names: list[str], ends: list[np.ndarray]
+) -> dict[str, Any]:
+    """The strongest entries, and between which ends they are in 90 % of the draws."""
     order = numbers.largest(np.abs(weights), _MOST_WEIGHTS)
-    return {
+    panel = {
         "title": title,
         "names": [names[i] for i in order],
         "values": weights[order].tolist(),
+    }
+    return panel | {
+        side: end[order].tolist() for side, end in zip(("low", "high"), ends, strict=False)
     }
 
 
