@@ -24,6 +24,8 @@ LAYERS = {
     # Joblib on Dask: knows no model.
     "cluster": "",
     "compiled": "",
+    # The same model with and without repulsion: knows settings, and no model.
+    "comparison": "settings",
     "settings": "",
     # What a family gives to those who show it, and where families are listed.
     "presentation": "types checks diagnostics convergence posterior frames",
@@ -55,7 +57,7 @@ LAYERS = {
     "cli": f"{FOUNDATION} compiled registry frames runs report demo __init__",
     "__main__": "cli",
     # Public names: re-exports what is below the command line.
-    "__init__": f"{MATHS} compiled",
+    "__init__": f"{MATHS} compiled comparison",
 }
 
 

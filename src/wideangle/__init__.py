@@ -25,6 +25,7 @@ from wideangle.sphere.geometry import (
 from wideangle.types import Components
 
 if TYPE_CHECKING:
+    from wideangle.comparison import compare
     from wideangle.compiled import keep_compiled
     from wideangle.convergence import ConvergenceWarning
     from wideangle.latent_features.estimator import LatentFeatureModel
@@ -51,6 +52,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 # scikit-learn takes a second to import: only those who use an estimator pay for it.
 _LAZY = {
     "ConvergenceWarning": "wideangle.convergence",
+    "compare": "wideangle.comparison",
     "keep_compiled": "wideangle.compiled",
     "LatentFeatureModel": "wideangle.latent_features.estimator",
     "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
@@ -108,6 +110,7 @@ __all__ = [
     "VonMisesFisherPrior",
     "__version__",
     "angular_spread",
+    "compare",
     "diversity",
     "effective_directions",
     "expected_log_prior",

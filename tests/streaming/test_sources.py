@@ -123,6 +123,30 @@ def test_a_row_index_that_pandas_saved_is_no_column(tmp_path):
     assert ParquetRows(tmp_path / "a.parquet", target="label").names == ["x0"]
 
 
+def test_folders_of_a_partition_are_a_column(tmp_path):
+    X, y = make()
+    for year, part in ((2023, slice(0, 60)), (2024, slice(60, None))):
+        (tmp_path / f"year={year}").mkdir()
+        write_parquet(tmp_path / f"year={year}" / "a.parquet", X[part], y[part], 25)
+    source = ParquetRows(tmp_path, target="label")
+    assert source.names == ["x0", "x1", "x2", "year"]
+    rows, targets = everything(source)
+    np.testing.assert_array_equal(rows[:, :3], X)
+    np.testing.assert_array_equal(rows[:, 3], np.where(np.arange(len(X)) < 60, 2023, 2024))
+    np.testing.assert_array_equal(targets, y)
+    write_parquet(tmp_path / "stray.parquet", X, y, 25)
+    with pytest.raises(ValueError, match=r"'year' is missing from .*stray"):
+        ParquetRows(tmp_path, target="label")
+
+
+def test_a_file_that_lacks_a_column_is_named(tmp_path):
+    X, y = make()
+    write_parquet(tmp_path / "a.parquet", X, y, 50)
+    write_parquet(tmp_path / "b.parquet", X[:, :2], y, 50)
+    with pytest.raises(ValueError, match=r"'x2' is missing from .*b\.parquet"):
+        ParquetRows(tmp_path, target="label")
+
+
 def test_files_are_closed_between_reads(tmp_path):
     X, y = make()
     for name in "abc":
