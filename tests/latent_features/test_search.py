@@ -119,6 +119,23 @@ def test_the_same_generator_gives_the_same_answer_also_in_threads():
     assert not np.array_equal(alone[0].history, alone[1].history)
 
 
+def test_a_search_to_the_end_goes_on_while_the_objective_rises(monkeypatch):
+    data, _ = planted(0, 400, 30, 6, n_nonzero=10)
+    worths, going = iter([5.0, 9.0, 9.5, 100.0]), []
+
+    def anneal(rng, problem, noise, effort, schedule, start):
+        going.append(schedule)
+        return found._replace(objective=next(worths))
+
+    problem = Problem(MemoryRows(data), 30)
+    found = lfm_anneal.settle(problem, np.ones((400, 1), np.uint8), NOISE)._replace(objective=0.0)
+    monkeypatch.setattr(lfm_start, "anneal", anneal)
+    effort, rng = lfm_anneal.Effort(10), np.random.default_rng(0)
+    best = lfm_start._go_on(rng, problem, found, effort, lambda: False)
+    assert (best.objective, going) == (9.0, [lfm_start.COLD] * 3)
+    assert lfm_start._go_on(rng, problem, found, effort, lambda: True) is found
+
+
 def test_history_never_falls_and_ends_at_the_objective():
     data, _ = block_images(1, n_rows=300)
     start = search(data, NOISE, max_features=10, hops=15)

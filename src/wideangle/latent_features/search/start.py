@@ -36,6 +36,8 @@ FRESH = 0.2
 """Share of hops that forget everything, where features are few."""
 WARM = Schedule(hottest=3.0, n_steps=8, n_cool=4)
 """Anneal after the noise turned out to be another than was guessed."""
+COLD, MOST_COLD = Schedule(hottest=1.0, n_steps=1, n_cool=19), 40
+"""Steps at the model's own noise from what was found, and how often at most."""
 NOISE_ROUNDS, NOISE_CHANGE = 3, 1.2
 FEW_COLUMNS = 8
 SLOWER = 5
@@ -101,8 +103,9 @@ def find_features(
     max_features : int
         Most features there may be.
     hops : int, optional
-        Groups of features to think over again; by default 100 for few features, and for many
-        until 30 in a row bring nothing, at most 60.
+        Groups of features to think over again; by default the search first goes on until it brings
+        nothing more, then come 100 for few features, and for many until 30 in a row bring nothing,
+        at most 60.
     stop : callable, optional
         Asked between hops; when it says yes, what there is is returned.
     """
@@ -125,6 +128,8 @@ def find_features(
     else:
         worth, noise = start.objective + in_units, start.noise_variance / scale**2
         best = Found(start.features / scale, start.assignments, noise, worth)
+    if hops is None:
+        best = _go_on(rng, problem, best, effort, stop)
     best, history = _hops(rng, problem, best, effort, hops, stop)
     return Start(
         best.features * scale,
@@ -145,6 +150,28 @@ def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Ef
         start = best.features, best.assignments
         new = anneal(rng, problem, noise, effort, WARM, start)
         best = max(best, new, key=lambda found: found.objective)
+    return best
+
+
+def _go_on(
+    rng: np.random.Generator,
+    problem: Problem,
+    best: Found,
+    effort: Effort,
+    stop: Callable[[], bool],
+) -> Found:
+    """Births, passes and fits until the objective no longer rises.
+
+    Where the noise falls as features are found, many are not worth their price before others are.
+    """
+    for _ in range(MOST_COLD):
+        if stop():
+            break
+        start = best.features, best.assignments
+        new = anneal(rng, problem, best.noise_variance, effort, COLD, start)
+        if new.objective < best.objective + WORTH:
+            break
+        best = new
     return best
 
 
