@@ -48,7 +48,7 @@ LAYERS = {
     "latent_features": FOUNDATION,
     "mixture_of_experts": FOUNDATION,
     # A user's table and the folder a fit leaves behind; pictures; and the page made of both.
-    "frames": "types checks storage",
+    "frames": "types checks messages storage",
     # None of them knows a family but by the registry; the demo is a user of both.
     "runs": f"{FOUNDATION} registry frames",
     "plots": FOUNDATION,
@@ -57,7 +57,7 @@ LAYERS = {
     "cli": f"{FOUNDATION} compiled registry frames runs report demo __init__",
     "__main__": "cli",
     # Public names: re-exports what is below the command line.
-    "__init__": f"{MATHS} compiled comparison",
+    "__init__": f"{MATHS} compiled comparison frames",
 }
 
 

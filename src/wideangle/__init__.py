@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from wideangle.comparison import compare
     from wideangle.compiled import keep_compiled
     from wideangle.convergence import ConvergenceWarning
+    from wideangle.frames.encoder import TableEncoder
     from wideangle.latent_features.estimator import LatentFeatureModel
     from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
     from wideangle.mixture_of_experts.paper_methods import paper_method
@@ -52,6 +53,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 # scikit-learn takes a second to import: only those who use an estimator pay for it.
 _LAZY = {
     "ConvergenceWarning": "wideangle.convergence",
+    "TableEncoder": "wideangle.frames.encoder",
     "compare": "wideangle.comparison",
     "keep_compiled": "wideangle.compiled",
     "LatentFeatureModel": "wideangle.latent_features.estimator",
@@ -104,6 +106,7 @@ __all__ = [
     "PolarComponents",
     "Sampling",
     "Search",
+    "TableEncoder",
     "Variational",
     "VmfGammaFactors",
     "VonMisesFisher",

@@ -169,10 +169,6 @@ JOBS = Encoding(
         ({"age": [1]}, "t.csv lacks the column 'job'; it has 'age'."),
         ({"x": [1]}, "t.csv lacks the columns 'age', 'job'."),
         (
-            {"age": [1], "job": ["astronaut"]},
-            "t.csv: column 'job' has 1 word that the model never saw ('astronaut')",
-        ),
-        (
             {"age": [1], "job": [3.5]},
             "t.csv: column 'job' holds numbers ('3.5'), and the model was trained on words",
         ),
@@ -186,10 +182,19 @@ def test_rows_that_do_not_fit_the_model(columns, sentence):
     assert refused(lambda: encode(table(**columns), JOBS)).startswith(sentence)
 
 
-def test_new_words_can_be_let_through():
-    found = encode(table(age=[1, 2], job=["astronaut", "cook"]), JOBS, allow_new=True)
+def test_new_words_count_as_missing_or_as_rare_ones():
+    new = table(age=[1, 2], job=["astronaut", "cook"])
+    found = encode(new, JOBS)
     np.testing.assert_array_equal(found.X, [[1, 0, 0], [2, 0, 1]])
-    assert "'astronaut'" in found.notes[0]
+    assert len(found.notes) == 1 and "taken as missing: 'astronaut'" in found.notes[0]
+    for values, expected in (
+        (("cook", MISSING), [[0, 1], [1, 0]]),
+        (("cook", OTHER, MISSING), [[0, 1, 0], [1, 0, 0]]),
+    ):
+        one = Encoding((Category("job", values),), target=Target("y", (0, 1)))
+        np.testing.assert_array_equal(encode(new, one).X, expected)
+    kept = Encoding((Category("job", ("clerk", "cook"), keep=True),))
+    np.testing.assert_array_equal(encode(new, kept).X, [[np.nan, np.nan], [0, 1]])
 
 
 def test_values_that_are_missing_for_the_first_time_are_said():

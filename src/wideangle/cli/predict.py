@@ -25,12 +25,6 @@ def predict(
         list[str] | None,
         typer.Option("--keep", help="Column of the file to copy, such as an id; may be repeated."),
     ] = None,
-    allow_new: Annotated[
-        bool,
-        typer.Option(
-            "--allow-new", help="Go on when a column has words that were not there in training."
-        ),
-    ] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -42,13 +36,16 @@ def predict(
     experts also its part that more data would remove. Other models give how much a row uses each
     component; with features also the log density of the row, and how far it is from its
     reconstruction.
+
+    Words that were not there in training count as missing, or as rare ones where a column has such;
+    which ones is said.
     """
     from wideangle.runs.folder import read_run
     from wideangle.runs.predict import predict_file, write_predictions
 
     if output is None and as_json:
         raise ValueError("--json tells about the file that -o names: say -o too.")
-    done = predict_file(read_run(run), data, keep=tuple(keep or ()), allow_new=allow_new)
+    done = predict_file(read_run(run), data, keep=tuple(keep or ()))
     if not quiet:
         for note in done.notes:
             printing.say(note)

@@ -22,8 +22,11 @@ class Encoded:
     notes: list[str]
 
 
-def encode(table: Table, encoding: Encoding, *, allow_new: bool = False) -> Encoded:
+def encode(table: Table, encoding: Encoding) -> Encoded:
     """Encode rows.
+
+    A word that was never seen counts as one of the rare ones where the column has such, and as
+    missing where it has none; the notes say so.
 
     Parameters
     ----------
@@ -31,15 +34,11 @@ def encode(table: Table, encoding: Encoding, *, allow_new: bool = False) -> Enco
         Rows with at least the columns that were trained on, in any order.
     encoding
         What was learned from the training rows.
-    allow_new
-        Take words that were never seen as one of the rare ones, or as none of those known;
-        otherwise they are refused.
 
     Raises
     ------
     TableError
-        A column is missing, holds words instead of numbers or numbers instead of words, or has
-        new words.
+        A column is missing, or holds words instead of numbers or numbers instead of words.
     """
     if encoding.sources is None:
         return Encoded(_matrix(table, encoding), [])
@@ -52,7 +51,7 @@ def encode(table: Table, encoding: Encoding, *, allow_new: bool = False) -> Enco
     blocks = [
         _numbers(table, source, encoding, notes)
         if isinstance(source, Number)
-        else _words(table, source, encoding, allow_new, notes)
+        else _words(table, source, notes)
         for source in encoding.sources
     ]
     if encoding.sparse:
@@ -128,9 +127,7 @@ def _numbers(table: Table, source: Number, encoding: Encoding, notes: list[str])
     return np.stack(parts, axis=1)
 
 
-def _words(
-    table: Table, source: Category, encoding: Encoding, allow_new: bool, notes: list[str]
-) -> np.ndarray:
+def _words(table: Table, source: Category, notes: list[str]) -> np.ndarray:
     column = table.frame[source.name]
     words = as_words(column)
     place = {value: i for i, value in enumerate(source.values)}
@@ -138,39 +135,36 @@ def _words(
         place |= {word: place[OTHER] for word in source.rare}
     known = np.array([word is None or word in place for word in words], dtype=bool)
     new = sorted({str(word) for word in words[~known]})
-    if new and not allow_new:
-        raise TableError(_about_new(table, source, column, new))
+    if new and content_of(column) == "number" and not any(map(_is_number, source.values)):
+        raise TableError(
+            f"{table.source}: column {source.name!r} holds numbers ({some(new)}), and the model "
+            f"was trained on words there ({some(source.values)})."
+        )
     if new:
-        taken_as = "a rare one" if OTHER in place else "none of the known ones"
+        taken_as = "a rare one" if OTHER in place else "missing"
         n_new = count(int(np.sum(~known)), "row")
-        notes.append(f"{source.name!r} has new words in {n_new}, taken as {taken_as}: {some(new)}")
+        notes.append(
+            f"{source.name!r} has words in {n_new} that were not there in training, taken as "
+            f"{taken_as}: {some(new)}"
+        )
     result = np.zeros((len(words), len(source.values)))
     where = np.array([place.get(word, place.get(OTHER, -1)) for word in words], dtype=np.int64)
     missing = np.array([word is None for word in words], dtype=bool)
+    unknown = ~known & (OTHER not in place)
+    said = missing.copy()  # of new words it was said above
+    missing |= unknown
     where[missing] = place.get(MISSING, -1)
     rows = np.flatnonzero(where >= 0)
     result[rows, where[rows]] = 1.0
     if missing.any() and MISSING not in place:
-        if encoding.target is None:  # the feature model takes missing entries as they are
+        if source.keep:
             result[missing] = np.nan
-        else:
+        elif said.any():
             notes.append(
-                f"{source.name!r} is missing in {count(int(missing.sum()), 'row')} and never was "
+                f"{source.name!r} is missing in {count(int(said.sum()), 'row')} and never was "
                 "in training: taken as none of the known words"
             )
     return result
-
-
-def _about_new(table: Table, source: Category, column: Any, new: list[str]) -> str:
-    if content_of(column) == "number" and not any(_is_number(word) for word in source.values):
-        return (
-            f"{table.source}: column {source.name!r} holds numbers ({some(new)}), and the model "
-            f"was trained on words there ({some(source.values)})."
-        )
-    return (
-        f"{table.source}: column {source.name!r} has {count(len(new), 'word')} that the model "
-        f"never saw ({some(new)}); it knows {some(source.values)}; add --allow-new to go on."
-    )
 
 
 def _is_number(word: str) -> bool:

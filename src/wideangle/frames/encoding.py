@@ -49,6 +49,8 @@ class Category:
     """Words with a column of their own; ``OTHER`` and ``MISSING`` may be among them."""
     rare: tuple[str, ...] = ()
     """Words that were seen and share the column ``OTHER``."""
+    keep: bool = False
+    """A missing word is NaN in all columns, and left to the model; otherwise it is none of them."""
     kind: Literal["category"] = "category"
 
     @property
@@ -150,7 +152,8 @@ class Encoding:
 def _source(plain: Mapping[str, Any]) -> Number | Category:
     name = _word(plain["name"])
     if plain["kind"] == "category":
-        return Category(name, _words(plain["values"]), _words(plain["rare"]))
+        words = _words(plain["values"]), _words(plain["rare"])
+        return Category(name, *words, keep=bool(plain["keep"]))
     fill = plain["fill"]
     fill = None if fill is None else float(fill)
     return Number(name, fill, bool(plain["flagged"]), float(plain["scale"]), bool(plain["date"]))

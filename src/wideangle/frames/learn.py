@@ -59,7 +59,7 @@ class _Facts:
     ignored: dict[str, str] = field(default_factory=dict)
     numbered: list[str] = field(default_factory=list)
 
-    def notes(self, plan: Plan, n_rows: int) -> list[str]:
+    def notes(self, plan: Plan, table: Table) -> list[str]:
         """Sentences, the first ones about what was left out."""
         reasons: dict[str, list[str]] = {}
         for name, why in self.ignored.items():
@@ -79,14 +79,14 @@ class _Facts:
         if self.numbered:
             notes.append(
                 f"{some(self.numbered)}: another whole number in every row; if it only numbers the "
-                "rows, leave it out (--ignore)"
+                f"rows, leave it out ({table.option('ignore')})"
             )
         if self.dates:
             notes.append(f"dates became days since 1970: {some(self.dates)}")
         if self.missing:
             filled = "replaced by the median, or a category of their own; a column says where"
             notes.append(
-                f"missing values in {count(len(self.missing), 'column')} of {n_rows:,} rows: "
+                f"missing values in {count(len(self.missing), 'column')} of {table.n_rows:,} rows: "
                 f"{_listed(self.missing)}; {filled if plan.fill else 'left to the model'}"
             )
         return notes
@@ -142,7 +142,7 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
         reading=table.reading,
     )
     _refuse_duplicates(encoding, table)
-    notes = facts.notes(plan, table.n_rows)
+    notes = facts.notes(plan, table)
     if plan.scale:
         notes.append("numbers were divided by their standard deviation")
     return encoding, notes
@@ -232,7 +232,7 @@ def _learn_words(table: Table, name: str, plan: Plan, facts: _Facts) -> Category
         facts.missing.append((name, n_missing))
     extra = [OTHER] * bool(rare) + [MISSING] * bool(n_missing and plan.fill)
     facts.words.append((name, len(chosen) + len(extra)))
-    return Category(name, (*chosen, *extra), tuple(rare))
+    return Category(name, (*chosen, *extra), tuple(rare), keep=not plan.fill)
 
 
 def _refuse_mistakes(table: Table, name: str, words: np.ndarray) -> None:
@@ -244,8 +244,8 @@ def _refuse_mistakes(table: Table, name: str, words: np.ndarray) -> None:
         first = int(np.argmax(wrong))
         raise TableError(
             f"{table.source}: column {name!r} holds numbers, but {words[first]!r} in row "
-            f"{int(column.index[first]) + 1}: correct it, or say --missing {words[first]!r}, "
-            f"--category {name!r} or --ignore {name!r}."
+            f"{first + 1 if table.in_python else int(column.index[first]) + 1}: correct it, or say "
+            f"{table.option('category', name)} or {table.option('ignore', name)}."
         )
 
 

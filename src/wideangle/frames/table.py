@@ -44,6 +44,8 @@ class Table:
         How the file was read.
     notes
         What was noticed, in sentences.
+    in_python
+        Rows of a program and not of a file: options are named as parameters.
     """
 
     source: Path
@@ -55,6 +57,7 @@ class Table:
     uniform: bool = False
     reading: Reading = field(default_factory=Reading)
     notes: tuple[str, ...] = ()
+    in_python: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -82,6 +85,12 @@ class Table:
 
             return pd.Series(self.labels)
         raise TableError(f"{self.source} has no column {name!r}{self.suggest(name)}")
+
+    def option(self, name: str, value: str = "") -> str:
+        """An option as the user writes it: ``--ignore 'id'`` or ``ignore=['id']``."""
+        if self.in_python:
+            return f"{name}=[{value!r}]" if value else name
+        return f"--{name} {value!r}" if value else f"--{name}"
 
     def suggest(self, name: str) -> str:
         """The end of a sentence about a wrong name: those most like it, or some that there are."""

@@ -32,9 +32,7 @@ class Predicted:
     """Accuracy and log-loss where the file has the target."""
 
 
-def predict_file(
-    run: Run, data: Path, *, keep: tuple[str, ...] = (), allow_new: bool = False
-) -> Predicted:
+def predict_file(run: Run, data: Path, *, keep: tuple[str, ...] = ()) -> Predicted:
     """Predict the rows of a file.
 
     Parameters
@@ -45,15 +43,13 @@ def predict_file(
         A file with the columns of the training file.
     keep
         Columns to copy in front of the predictions.
-    allow_new
-        Whether words that were not there in training are let through.
     """
     import pandas as pd
 
     n_columns = None if run.frame.sources is not None else len(run.frame.columns)
     table = read_table(data, run.frame.reading, like=n_columns)
     copied = {name: table.column(name).to_numpy() for name in keep}
-    encoded = encode(table, run.frame, allow_new=allow_new)
+    encoded = encode(table, run.frame)
     values = run.presentation.predict(encoded.X, run.frame.classes)
     twice = [name for name in values if name in copied]
     if twice:

@@ -166,7 +166,7 @@ def prepare(table: Table, job: Job, model: Any) -> Rows:
     plan = replace(job.plan, fill=not get_tags(model).input_tags.allow_nan)
     frame, notes = learn(table.take(split.train), target, plan)
     X = encode(table.take(split.train), frame).X
-    held = encode(table.take(split.test), frame, allow_new=True)
+    held = encode(table.take(split.test), frame)
     notes = [*table.notes, *notes, *(f"held-out rows: {note}" for note in held.notes)]
     parts = (None, None) if y is None else (y[split.train], y[split.test])
     return Rows(frame, X, parts[0], held.X, parts[1], *split, notes)
