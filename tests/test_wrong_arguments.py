@@ -1,5 +1,8 @@
 """What estimators cannot use is refused in their own words, with its place."""
 
+import os
+import signal
+import warnings
 from typing import Any
 
 import numpy as np
@@ -115,3 +118,39 @@ def test_numbers_of_samples_are_whole(n_samples):
     with pytest.raises(ValueError, match=r"n_samples=.*whole number, at least 0"):
         model.sample(n_samples)
     assert model.sample(0).shape == (0, 36)
+
+
+def in_a_fork(action):
+    """What a forked process says: "done", or its error; one that hangs is ended."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX warns of what is tested here
+        process = os.fork()
+    if process == 0:
+        signal.alarm(30)
+        try:
+            action()
+            said = "done"
+        except RuntimeError as error:
+            said = str(error)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(process, 0)
+    with os.fdopen(reader) as file:
+        return file.read()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_predicts_and_refuses_what_it_would_wait_for(tmp_path):
+    model = experts().fit(FRAME, CLASSES)
+    model.save(tmp_path / "model")
+    assert in_a_fork(lambda: model.predict_proba(FRAME)) == "done"
+    assert in_a_fork(lambda: model.predict_uncertainty(FRAME)) == "done"
+    for action in (
+        lambda: model.fit(FRAME, CLASSES),
+        lambda: MixtureOfExpertsClassifier.load(tmp_path / "model"),
+        lambda: model.diversity_,
+        lambda: LatentFeatureModel().fit(FRAME),
+    ):
+        assert "processes that are spawned" in in_a_fork(action)

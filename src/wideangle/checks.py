@@ -7,6 +7,7 @@ skipped rather than traced.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Collection
 from numbers import Real
@@ -88,6 +89,37 @@ def check_unit(name: str, value: Any, *, allow_zero: bool = False) -> None:
         raise ValueError(
             f"{name} holds a vector of length {_first(length, ~good)}: each must have length "
             f"{rule}; divide by the norm along the last axis first."
+        )
+
+
+class _Forks:
+    """Whether JAX was at work when this process was forked: it then waits for ever."""
+
+    at_work = forked = False
+
+    def before(self) -> None:
+        """Look, in the process that forks."""
+        bridge: Any = sys.modules.get("jax._src.xla_bridge")
+        self.at_work = bridge is not None and bridge.backends_are_initialized()
+
+    def after_in_child(self) -> None:
+        """Remember, in the new process."""
+        self.forked = self.forked or self.at_work
+
+
+_FORKS = _Forks()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_FORKS.before, after_in_child=_FORKS.after_in_child)
+
+
+def check_not_forked() -> None:
+    """Refuse to compute in a forked process: threads of JAX do not survive a fork."""
+    if _FORKS.forked:
+        raise RuntimeError(
+            "this process was forked from one that had used JAX, whose threads do not survive a "
+            "fork: fit and load models in processes that are spawned (multiprocessing's 'spawn' or "
+            "'forkserver', joblib's 'loky'), or before any model is used. A classifier that the "
+            "first process has loaded still predicts here."
         )
 
 

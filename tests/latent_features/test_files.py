@@ -96,6 +96,17 @@ WRONG = {
     "indices out of range": lambda arrays, meta: arrays.update(
         matched_index=arrays["matched_index"] + 100
     ),
+    "indices before the first": lambda arrays, meta: arrays.update(
+        matched_index=arrays["matched_index"] - 100
+    ),
+    "more chains than there is memory": lambda arrays, meta: arrays.update(
+        chains=np.full_like(arrays["chains"], 2**60)
+    ),
+    "fewer features than none": lambda arrays, meta: arrays["draws_n_features"].__imul__(-1),
+    "features that are no numbers when squared": lambda arrays, meta: arrays["draws_vectors"].fill(
+        1e37
+    ),
+    "no columns": lambda arrays, meta: meta.update(n_features=0),
 }
 
 

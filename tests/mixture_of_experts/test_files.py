@@ -10,6 +10,7 @@ from wideangle import (
     MutualAngularPrior,
     Sampling,
 )
+from wideangle.mixture_of_experts import files
 from wideangle.storage import StorageError, load_bundle, save_bundle
 
 pytestmark = [
@@ -118,6 +119,12 @@ FORGED = {
     "no classes": lambda arrays, meta: meta["classes"].update(values=[]),
     "classes of code": lambda arrays, meta: meta["classes"].update(dtype="V8"),
     "classes without end": lambda arrays, meta: meta["classes"].update(dtype="<U100000000"),
+    "classes that are dictionaries": lambda arrays, meta: meta["classes"].update(
+        dtype="|O", values=[{}, {"a": 1}]
+    ),
+    "classes out of order": lambda arrays, meta: meta["classes"]["values"].reverse(),
+    "weights whose products are no numbers": lambda arrays, meta: arrays["gate"].fill(1e37),
+    "no columns": lambda arrays, meta: meta.update(n_features=0),
     "names that are no names": lambda arrays, meta: meta.update(feature_names={"a": 1}),
     "notes that are no notes": lambda arrays, meta: meta.update(notes=[1, 2]),
 }
@@ -132,6 +139,20 @@ def test_forged_contents_are_refused(name, tmp_path):
     save_bundle(path, arrays, meta, kind=kind)
     with pytest.raises(StorageError, match="not a model this version can read"):
         MixtureOfExpertsClassifier.load(path)
+
+
+def test_classes_that_would_fill_the_memory_are_refused_before_they_do():
+    many = 60_000
+    stored = {"dtype": "<U16384", "values": [str(place) for place in range(many)]}
+    with pytest.raises(ValueError, match="60000 classes of type <U16384"):
+        files._classes(stored, many)
+
+
+def test_classes_that_no_file_holds_are_refused_when_saved(tmp_path):
+    dates = np.array(["2020-01-01", "2021-01-01"], "M8[D]")
+    with pytest.raises(ValueError, match="not words or numbers"):
+        fit(dates[Y]).save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
 
 
 def test_weights_that_single_precision_cannot_count_are_refused():

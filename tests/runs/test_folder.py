@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fitted_runs
+from wideangle.report import page
 from wideangle.runs import folder
 from wideangle.runs.folder import PARTS, check_free, is_run, read_run, write_run
 from wideangle.storage import StorageError
@@ -102,13 +103,51 @@ def test_foreign_folders(tmp_path, copy):
 
 
 def test_a_model_of_other_columns_is_found(copy):
-    frame = json.loads((copy / "frame.json").read_text())
-    frame["sources"] = frame["sources"][:1]
-    (copy / "frame.json").write_text(json.dumps(frame))
-    about = json.loads((copy / "run.json").read_text())
-    about["sha256"]["frame.json"] = folder.checksum(copy / "frame.json")
-    (copy / "run.json").write_text(json.dumps(about))
+    forged(copy, "frame.json", lambda frame: frame.update(sources=frame["sources"][:1]))
     assert "do not belong together" in refused(lambda: read_run(copy))
+
+
+def forged(copy, name, change):
+    """Change the JSON of a run, checksum included."""
+    content = json.loads((copy / name).read_text())
+    change(content)
+    (copy / name).write_text(json.dumps(content))
+    about = json.loads((copy / "run.json").read_text())
+    about["sha256"][name] = folder.checksum(copy / name)
+    (copy / "run.json").write_text(json.dumps(about))
+
+
+def test_classes_that_are_not_those_of_the_model_are_found(copy):
+    forged(copy, "frame.json", lambda frame: frame.update(target=None))
+    assert "do not belong together" in refused(lambda: read_run(copy))
+
+
+FIELDS = [
+    ("metrics.json", "rhat", [1.0]),
+    ("metrics.json", "warnings", None),
+    ("metrics.json", "seconds", {"fit": "long"}),
+    ("metrics.json", "accuracy", "good"),
+    ("metrics.json", "n_train", 1.5),
+    ("settings.json", "versions", ["1.0"]),
+    ("settings.json", "command", "train"),
+    ("settings.json", "seed", True),
+]
+
+
+@pytest.mark.parametrize(("name", "field", "value"), FIELDS)
+def test_json_of_another_shape_is_named_by_file_and_field(copy, name, field, value):
+    forged(copy, name, lambda content: content.update({field: value}))
+    assert refused(lambda: read_run(copy)).startswith(f"{copy / name}: {field!r} must be ")
+    forged(copy, name, lambda content: content.pop(field))
+    if field != "accuracy":  # scores are those of a family: there may be others
+        assert f"{field!r} is missing" in refused(lambda: read_run(copy))
+
+
+def test_a_score_that_is_not_known_is_named_when_the_page_is_made(copy):
+    pytest.importorskip("jinja2")
+    forged(copy, "metrics.json", lambda metrics: metrics.update(accuracy=None))
+    run = read_run(copy)
+    assert "metrics.json: 'accuracy' is null" in refused(lambda: page.render(run))
 
 
 def test_a_place_that_is_taken(copy, tmp_path):

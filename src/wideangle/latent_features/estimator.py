@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.checks import check_count, check_path, check_table
+from wideangle.checks import check_count, check_not_forked, check_path, check_table
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import SAMPLE_SWEEPS, Fitted, Task, fit, fit_on_disk, n_workers
@@ -317,6 +317,7 @@ class LatentFeatureModel(
         )
 
     def _check_settings(self, dim: int) -> None:
+        check_not_forked()
         prior, kernel = self.choice("prior"), self.choice("inference").kernel
         if self.checkpoint is not None:
             check_path("checkpoint", self.checkpoint)
@@ -520,6 +521,7 @@ class LatentFeatureModel(
     def diversity_(self) -> Diversity:
         """Angles between the components."""
         check_is_fitted(self)
+        check_not_forked()
         return Diversity(*(float(value) for value in diversity(self.matched_.components)))
 
     @property

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from wideangle.checks import check_count
 from wideangle.infer.kernel import DualAveraging
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.posterior import DrawsOfChains, Matched
-from wideangle.latent_features.settings import Scaling
+from wideangle.latent_features.settings import FARTHEST, Scaling
 from wideangle.latent_features.state import Draw, Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import as_plain, from_plain
@@ -48,11 +49,11 @@ def unpack_draws(arrays: Arrays) -> list[Draw]:
     if "n_features" not in arrays:
         return []
     counts = arrays["n_features"]
+    most = len(arrays["weights"])
+    if counts.dtype.kind not in "iu" or counts.ndim != 1 or np.any((counts < 0) | (counts > most)):
+        raise ValueError("the numbers of features of the draws make no sense")
     ends, bytes_ends = np.cumsum(counts), np.cumsum(-(-counts // 8))
-    if (
-        not ends[-1] == len(arrays["weights"]) == len(arrays["worth"])
-        or bytes_ends[-1] != arrays["packed"].shape[1]
-    ):
+    if not ends[-1] == most == len(arrays["worth"]) or bytes_ends[-1] != arrays["packed"].shape[1]:
         raise ValueError("the sizes of the draws do not add up")
     draws = []
     for i, n in enumerate(counts):
@@ -93,6 +94,8 @@ class ChainCheckpoint(SavedRun):
         """Write the chain if it is time, or now."""
         if not (now or self.due):
             return
+        if self.has_lost_draws:
+            self.forget()  # the chain has all of them
         features, (n_trace, n_draws) = chain.features, self._on_disk or (0, 0)
         state = {
             "weights": features.weights,
@@ -211,7 +214,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 def _restore(cls: type, arrays: Arrays, meta: dict[str, Any]) -> Any:
     model = cls(**{k: from_plain(v) for k, v in meta["settings"].items()})
     model._validate_params()
-    model.n_features_in_ = int(meta["n_features"])
+    model.n_features_in_ = check_count("n_features", meta["n_features"], 1)
     restore_names(model, meta["feature_names"])
     check_numbers(arrays)
     model.scaling_ = Scaling(arrays["shift"], float(meta["scale"]))
@@ -240,16 +243,19 @@ def _check_sizes(model: Any) -> None:
         and [len(shape) for shape in lengths] == [2]
         and 0 not in min(lengths)
         and bool(np.all(trace["noise_variance"] >= 0))
-        and model.chains_.chains.shape == (len(draws),)
+        and _are_numbers_of(model.chains_.chains, (len(draws),), min(lengths)[0])
         and model.chains_.weights.shape == (int(model.chains_.chains.max()) + 1,)
         and bool(np.all(model.chains_.weights >= 0))
         and bool(np.isclose(model.chains_.weights.sum(), 1.0))
         and model.scaling_.shift.shape == (model.n_features_in_,)
         and found.components.shape == (n_components, model.n_features_in_)
-        and found.index.shape == (len(draws), n_components)
+        and _are_numbers_of(found.index, (len(draws), n_components), max(sizes), least=-1)
         and bool(np.all(found.index < np.array(sizes)[:, None]))
+        and all(one.shape == (n_components,) for one in _of_components(found))
+        and found.by_chain.shape == (len(model.chains_.weights), n_components)
         and all(
             draw.vectors.shape == (n, model.n_features_in_)
+            and np.max(np.abs(draw.vectors), initial=0.0) <= FARTHEST
             for draw, n in zip(draws, sizes, strict=True)
         )
         and all(len(draw.packed) == model.n_rows_ for draw in draws)
@@ -261,3 +267,13 @@ def _check_sizes(model: Any) -> None:
     )
     if not right:
         raise ValueError("its arrays do not fit together")
+
+
+def _are_numbers_of(array: np.ndarray, shape: tuple[int, ...], n: int, least: int = 0) -> bool:
+    """Whether an array has this shape and holds whole numbers from ``least`` to below n."""
+    whole = array.dtype.kind in "iu" and array.shape == shape
+    return whole and bool(np.all((array >= least) & (array < n)))
+
+
+def _of_components(found: Matched) -> tuple[np.ndarray, ...]:
+    return found.presence, found.spread, found.prevalence, found.energy

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.checks import check_labels, check_range, check_table
+from wideangle.checks import check_labels, check_not_forked, check_range, check_table
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
@@ -222,6 +222,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         )
 
     def _validate_params(self) -> None:
+        check_not_forked()
         super()._validate_params()
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
         if isinstance(self.class_weight, dict):
@@ -305,6 +306,7 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
     def diversity_(self) -> Diversity:
         """Angles between the experts of the representative draw."""
         check_is_fitted(self)
+        check_not_forked()
         experts = self._representative.experts
         summary = diversity(experts.reshape(len(experts), -1))
         return Diversity(*(float(value) for value in summary))

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from wideangle.checks import check_count
 from wideangle.mixture_of_experts.data import Scaling
 from wideangle.mixture_of_experts.likelihood import Pair, experts_for
 from wideangle.mixture_of_experts.modes import with_scales
@@ -18,8 +19,10 @@ from wideangle.settings import Maximise, Sampling, Settings, as_plain, from_plai
 from wideangle.storage import save_bundle
 from wideangle.storage.models import check_numbers, plain, read_model, restore_names
 
-LONGEST_CLASS = 2**16
-"""Most bytes of the name of a class."""
+MOST_CLASS_BYTES = 2**26
+"""Size of the names of all classes: in an array each takes as much as the longest."""
+MOST_WEIGHT = 1e15
+"""Size of weights: products with prepared rows, and squares, are numbers in single precision."""
 KIND = "mixture-of-experts-classifier"
 BESIDE_WEIGHTS = ("log_lik", "common")
 """What the draws of some samplers have besides weights and scales."""
@@ -47,6 +50,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "chain_weights": model.chain_weights_,
         **{f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(model.priors_))},
     }
+    classes = {"dtype": model.classes_.dtype.str, "values": model.classes_.tolist()}
+    _classes(classes, weights.experts.shape[-2])  # refuse now what would be refused when loaded
     arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
     arrays |= {name: draws[name] for name in BESIDE_WEIGHTS if name in draws}
     arrays |= {f"scales_{name}": values for name, values in draws.get("scales", {}).items()}
@@ -57,7 +62,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         settings["class_weight"] = list(model.class_weight.items())
     meta = {
         "settings": {k: plain(as_plain(v)) for k, v in settings.items()},
-        "classes": {"dtype": model.classes_.dtype.str, "values": model.classes_.tolist()},
+        "classes": classes,
         "n_features": model.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
         "n_used": model.n_used_,
@@ -79,8 +84,8 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         settings[name] = from_plain(settings[name])
     model = cls(**settings)
     model._validate_params()
-    model.classes_ = _classes(meta["classes"])
-    model.n_features_in_ = int(meta["n_features"])
+    model.classes_ = _classes(meta["classes"], arrays["experts"].shape[-2])
+    model.n_features_in_ = check_count("n_features", meta["n_features"], 1)
     restore_names(model, meta["feature_names"])
     model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
     model._expert = experts_for(len(model.classes_))
@@ -114,13 +119,20 @@ def _named(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
-def _classes(stored: dict[str, Any]) -> np.ndarray:
-    dtype = np.dtype(stored["dtype"])
-    if dtype.kind not in "biufUO" or dtype.itemsize > LONGEST_CLASS:
-        raise ValueError(f"classes of type {dtype}")
-    classes = np.array(stored["values"], dtype=dtype)
-    if classes.ndim != 1 or len(classes) == 0:
-        raise ValueError("its classes are no list")
+def _classes(stored: dict[str, Any], n_outputs: int) -> np.ndarray:
+    """Classes of a model whose experts have so many outputs."""
+    values, dtype = stored["values"], np.dtype(stored["dtype"])
+    if not isinstance(values, list) or not all(
+        isinstance(one, str | int | float) for one in values
+    ):
+        raise ValueError("its classes are not words or numbers")
+    if not values or experts_for(len(values)).n_outputs != n_outputs:
+        raise ValueError(f"its experts have {n_outputs} outputs for {len(values)} classes")
+    if dtype.kind not in "biufUO" or len(values) * dtype.itemsize > MOST_CLASS_BYTES:
+        raise ValueError(f"{len(values)} classes of type {dtype}")
+    classes = np.array(values, dtype=dtype)
+    if not np.array_equal(np.unique(classes), classes):
+        raise ValueError("its classes are not in order")
     return classes
 
 
@@ -142,5 +154,8 @@ def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     wrong = [v for v in model.trace_.values.values() if v.shape[:2] != draws]
     shares = arrays["chain_weights"]
     unequal = np.any(shares < 0) or not np.isclose(shares.sum(), 1.0)
+    for name in ("gate", "experts", "best_gate", "best_experts"):
+        if np.max(np.abs(arrays[name]), initial=0.0) > MOST_WEIGHT:
+            raise ValueError(f"array {name!r} holds weights of more than {MOST_WEIGHT:g}")
     if 0 in draws or wrong or unequal or np.any(arrays["scale"] <= 0):
         raise ValueError("the sizes of its arrays do not fit together")

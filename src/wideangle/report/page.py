@@ -26,6 +26,7 @@ from wideangle.convergence import RHAT_LIMIT
 from wideangle.plots import numbers
 from wideangle.presentation.records import Card, Run
 from wideangle.report import charts, parts, tables
+from wideangle.storage import StorageError
 from wideangle.storage.files import write as write_file
 
 _BASE85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -45,6 +46,7 @@ def write(run: Run, output: Path) -> None:
 
 def render(run: Run) -> str:
     """The page as text."""
+    check_scores(run)
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -81,6 +83,16 @@ def render(run: Run) -> str:
         style=_asset("page.css"),
         data=json_in_page(_for_script(components, pictures, chains)),
     )
+
+
+def check_scores(run: Run) -> None:
+    """Refuse scores that are not known; only errors of scores and R-hat may be so."""
+    for name, value in run.metrics.items():
+        score = name.removesuffix("_error")
+        may_be_unknown = name in ("rhat", "ess") or (score != name and score in run.metrics)
+        if value is None and not may_be_unknown:
+            place = "metrics.json" if run.path is None else run.path / "metrics.json"
+            raise StorageError(f"{place}: {name!r} is null, and a page shows numbers; train again.")
 
 
 def cards(run: Run) -> list[Card]:

@@ -30,6 +30,7 @@ import scipy.sparse as sp
 from wideangle.frames.encoding import Encoding
 from wideangle.presentation.records import Run, Sample
 from wideangle.registry import FAMILIES, estimator_of
+from wideangle.runs.shape import check_metrics, check_settings
 from wideangle.storage import StorageError, load_bundle, save_bundle
 from wideangle.storage.files import exchange, from_json, write
 
@@ -55,15 +56,21 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             raise StorageError(f"{folder / name} was changed or damaged since it was written.")
     frame = _plain(folder / "frame.json", Encoding.from_json)
     model = estimator_of(about["kind"]).load(folder / MODEL)
-    if model.n_features_in_ != len(frame.columns):
+    classes = getattr(model, "classes_", None)
+    if model.n_features_in_ != len(frame.columns) or (
+        classes is not None and len(classes) != len(frame.classes)
+    ):
         raise StorageError(f"{folder}: its model and its columns do not belong together.")
+    settings, metrics = (_plain(folder / name) for name in ("settings.json", "metrics.json"))
+    check_settings(folder / "settings.json", settings)
+    check_metrics(folder / "metrics.json", metrics)
     log = folder / "log.txt"
     return Run(
         about["kind"],
         model,
         frame,
-        _plain(folder / "settings.json"),
-        _plain(folder / "metrics.json"),
+        settings,
+        metrics,
         load_sample(folder / SAMPLE),
         log.read_text("utf-8", "replace") if log.is_file() else "",
         folder,
