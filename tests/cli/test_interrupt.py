@@ -39,9 +39,18 @@ def begin(tmp_path, compile_quickly):
     started = []
 
     def start(kind, name, *more):
-        words = ["train", kind, str(data), "-o", str(tmp_path / name), *COMMANDS[kind]]
+        words = ["train", kind, str(data), "-o", str(tmp_path / name), "--no-refit"]
+        words += COMMANDS[kind]
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *words, "--draws", str(N_DRAWS[kind]), *more],
+            [
+                sys.executable,
+                "-c",
+                PROGRAM,
+                *words,
+                "--draws",
+                str(N_DRAWS[kind]),
+                *more,
+            ],
             # Every process of a user has another seed of hashes, and so another order of sets.
             env=os.environ | {"PYTHONHASHSEED": "3" if "--resume" in more else "0"},
             stdout=subprocess.PIPE,

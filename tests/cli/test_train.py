@@ -1,12 +1,16 @@
 import json
 import os
 import stat
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fitted_runs
-from wideangle import MixtureOfExpertsClassifier
+from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle.frames.encode import encode
+from wideangle.frames.read import read_table
 from wideangle.runs import train
 from wideangle.runs.folder import read_run
 from wideangle.storage import StorageError
@@ -37,6 +41,59 @@ def test_a_table_becomes_a_run(command, tmp_path, quick_compiler):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["metrics"]["accuracy"] == run.metrics["accuracy"] and found["kind"] == "moe"
+
+
+def test_the_model_that_is_kept_has_seen_all_rows(people, monkeypatch):
+    """Its scores are those of one that has not."""
+    fits = []
+
+    def fit(model, X, y):
+        fits.append((X, y))
+        return plain_fit(model, X, y)
+
+    plain_fit = MixtureOfExpertsClassifier.fit
+    monkeypatch.setattr(MixtureOfExpertsClassifier, "fit", fit)
+    options = {"n_experts": 2, "inference": "map", "inference__n_starts": 1}
+    options |= {"inference__n_passes": 5, "progress": False}
+    data = people(n_rows=30)
+    job = train.Job("moe", data, "ill", options=options, refit=True)
+    run, alone = (train.train(one, print) for one in (job, replace(job, refit=False)))
+    assert [len(y) for _, y in fits] == [len(fits[2][1]), 30, len(fits[2][1])]
+    assert fits[1][1].tolist() == pd.read_csv(data)["ill"].tolist()
+    X = encode(read_table(data), run.frame).X
+    np.testing.assert_array_equal(fits[1][0], X)
+    assert run.metrics["log_loss"] == alone.metrics["log_loss"]
+    np.testing.assert_array_equal(run.sample.values["proba"], alone.sample.values["proba"])
+    gate = run.model.gate_proba(run.sample.X)
+    np.testing.assert_array_equal(run.sample.values["activations"], gate)
+    assert run.settings["refit"] and "refit" in run.metrics["seconds"]
+
+
+def test_a_second_fit_that_is_interrupted_leaves_the_first(people, monkeypatch):
+    fits = []
+
+    def fit(model, X, y):
+        fits.append(len(y))
+        if len(fits) > 1:
+            raise KeyboardInterrupt
+        return plain_fit(model, X, y)
+
+    plain_fit = MixtureOfExpertsClassifier.fit
+    monkeypatch.setattr(MixtureOfExpertsClassifier, "fit", fit)
+    options = {"n_experts": 2, "inference": "map", "inference__n_starts": 1}
+    options |= {"inference__n_passes": 5, "progress": False}
+    run = train.train(train.Job("moe", people(), "ill", options=options, refit=True), print)
+    assert len(fits) == 2 and "refit" not in run.settings
+    assert "without the held-out rows" in run.metrics["warnings"][-1]
+    assert np.isfinite(run.model.predict_proba(run.sample.X)).all()
+
+
+def test_columns_of_words_are_doubted_for_features():
+    X = np.array([[0.5, 1, 0], [1.5, 0, np.nan]])
+    (sentence,) = LatentFeatureModel.presentation.doubts(["age", "job = cook", "member"], X)
+    assert sentence.startswith("2 of 3 columns hold only 0 and 1")
+    assert "'job = cook'" in sentence and "wideangle train moe" in sentence
+    assert LatentFeatureModel.presentation.doubts(["age"], X[:, :1]) == []
 
 
 def lacking_target(frame):

@@ -82,9 +82,10 @@ def _write(fitted: Run, output: Path, force: bool) -> None:
 def results(run: Run) -> list[tuple[str, str]]:
     """The metrics that matter, in words."""
     m = run.metrics
+    again = "; the model that is kept was fitted again to all" * bool(run.settings.get("refit"))
     times = [f"{name} {value:.1f}" for name, value in m["seconds"].items()]
     return [
-        ("rows", f"{m['n_train']:,} to learn from, {m['n_test']:,} held out"),
+        ("rows", f"{m['n_train']:,} to learn from, {m['n_test']:,} held out{again}"),
         *((card.title.lower(), _cell(card)) for card in run.presentation.results(m)),
         *((name, value) for name, value in m["facts"]),
         ("seconds", ", ".join(times)),

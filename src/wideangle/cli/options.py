@@ -57,6 +57,8 @@ _MEMORY = "How rows are held in memory; by default as in the file."
 Sparse = Annotated[bool | None, _data(_MEMORY, "--sparse/--dense", show_default=False)]
 _SHARE = "Share of the rows that is not trained on but used to check the model."
 HeldOut = Annotated[float, _data(_SHARE, min=0.0, max=0.9)]
+_REFIT = "Fit again to all rows once the held-out ones were scored, and keep that model."
+Refit = Annotated[bool, _data(_REFIT, "--refit/--no-refit")]
 Scale = Annotated[
     bool | None,
     typer.Option(

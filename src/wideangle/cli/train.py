@@ -97,6 +97,7 @@ def _train(
     target: opt.Target = None,
     scale: opt.Scale = None,
     held_out: opt.HeldOut = 0.2,
+    refit: opt.Refit = True,
     ignore: opt.Ignore = None,
     category: opt.Categories = None,
     missing: opt.Missing = None,
@@ -129,6 +130,7 @@ def _train(
         ),
         shown.settings_for(table=table) | _settings(kind, chosen),
         held_out=held_out,
+        refit=refit,
         seed=seed,
         command=("wideangle", *sys.argv[1:]),
     )

@@ -125,6 +125,23 @@ the rows ask for.
         """Columns of a table have means of their own; pixels and counts begin at zero."""
         return {"standardise": table}
 
+    @classmethod
+    def doubts(cls, columns: Sequence[str], X: Any) -> list[str]:
+        """Columns of zeros and ones do not have Gaussian noise."""
+        if sp.issparse(X):
+            return []
+        binary = np.all((X == 0) | (X == 1) | np.isnan(X), axis=0)
+        n_binary = int(np.sum(binary))
+        if not n_binary:
+            return []
+        first = columns[int(np.argmax(binary))]
+        return [
+            f"{n_binary} of {len(binary)} columns hold only 0 and 1, as words do (the first is "
+            f"{first!r}): the model has Gaussian noise, finds a feature for nearly every "
+            "word, and reports errors that look too good. Leave them out (--ignore), or predict "
+            "one of them with `wideangle train moe`."
+        ]
+
     # ---- components
 
     def vectors(self) -> np.ndarray:

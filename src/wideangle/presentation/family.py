@@ -81,6 +81,11 @@ class Presentation:
         return {}
 
     @classmethod
+    def doubts(cls, columns: Sequence[str], X: Any) -> list[str]:
+        """What speaks against the model for the columns of a table, before it is fitted."""
+        return []
+
+    @classmethod
     def resumes(cls, model: Any) -> bool:
         """Whether a fit with these settings can save itself to a checkpoint, and go on from it."""
         return True

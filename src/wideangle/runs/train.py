@@ -52,6 +52,8 @@ class Job:
         Settings of the estimator by name, nested ones as ``inference__n_draws``.
     held_out
         Share of the rows that are not trained on.
+    refit
+        Fit again to all rows after the held-out ones were scored, and keep that model.
     checkpoint
         Folder for the estimator to save itself to while it runs.
     """
@@ -63,6 +65,7 @@ class Job:
     plan: Plan = field(default_factory=Plan)
     options: dict[str, Any] = field(default_factory=dict)
     held_out: float = 0.2
+    refit: bool = False
     seed: int = 0
     checkpoint: Path | None = None
     command: tuple[str, ...] = ()
@@ -129,12 +132,11 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         rows = prepare(table, job, model)
     shape = f"{count(table.n_rows, 'row')}, {count(len(rows.frame.columns), 'column')}"
     tell(f"{job.data}: {shape} as the model sees them; {count(len(rows.test), 'row')} held out")
-    for note in rows.notes:
+    doubts = [] if table.uniform else model.presentation.doubts(rows.frame.columns, rows.X)
+    for note in (*rows.notes, *doubts):
         tell(note)
-    with stages.time("fit"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        _fit(model, job, rows)
-    sentences = list(dict.fromkeys(_said(one.message, model) for one in caught if _ours(one)))
+    with stages.time("fit"):
+        sentences = [*doubts, *_fit(model, job, rows)]
     settings = {
         "command": list(job.command),
         "options": job.options,
@@ -143,7 +145,46 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         "source": str(job.data),
         "n_rows": table.n_rows,
     }
-    return make_run(job.kind, model, rows, settings, sentences, stages, log)
+    run = make_run(job.kind, model, rows, settings, sentences, stages, log)
+    if not job.refit or len(rows.test) == 0:
+        return run
+    tell(f"fitting again to all {count(table.n_rows, 'row')}: this model is kept")
+    return _refitted(run, job, table, rows, doubts, stages)
+
+
+def _refitted(
+    run: Run, job: Job, table: Table, rows: Rows, doubts: list[str], stages: Stages
+) -> Run:
+    """The run with a model of all rows; scores and predictions of the sample stay held out."""
+    job = replace(job, checkpoint=None)
+    model, y = _make_model(job), None
+    if rows.y is not None and rows.y_test is not None:
+        y = np.concatenate([rows.y, rows.y_test])[np.argsort([*rows.train, *rows.test])]
+    X = encode(table, rows.frame).X
+    everything = replace(rows, X=X, y=y, train=np.arange(table.n_rows))
+    try:
+        with stages.time("refit"):
+            sentences = [*doubts, *_fit(model, job, everything)]
+        if present(model).interrupted:
+            raise Interrupted
+    except (Interrupted, KeyboardInterrupt):
+        sentence = "Interrupted: the model is the one that was fitted without the held-out rows."
+        warned = [*run.metrics["warnings"], sentence]
+        return replace(run, metrics={**run.metrics, "warnings": warned})
+    shown, part = present(model), X[run.sample.rows - 1]
+    # Components are those of the new model, and so is who uses them.
+    values = run.sample.values | {"activations": shown.activations(part)}
+    facts = [list(pair) for pair in shown.facts()]
+    metrics = run.metrics | _diagnostics(model) | {"warnings": sentences, "facts": facts}
+    log = f"{run.log}fitted again to all {count(table.n_rows, 'row')}\n"
+    return replace(
+        run,
+        model=model,
+        settings=run.settings | {"refit": True},
+        metrics=as_finite(metrics | {"seconds": stages.seconds}),
+        sample=replace(run.sample, X=part, values=values),
+        log=log + "".join(f"warning: {sentence}\n" for sentence in sentences),
+    )
 
 
 def _make_model(job: Job) -> Any:
@@ -198,11 +239,14 @@ def split_rows(n_rows: int, share: float, seed: int, classes: np.ndarray | None 
     return Split(np.setdiff1d(np.arange(n_rows), test), test)
 
 
-def _fit(model: Any, job: Job, rows: Rows) -> None:
-    if rows.y is None:
-        model.fit(rows.X)
-    else:
-        model.fit(rows.X, np.array(rows.frame.classes)[rows.y])
+def _fit(model: Any, job: Job, rows: Rows) -> list[str]:
+    """Fit, and return what the fit warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if rows.y is None:
+            model.fit(rows.X)
+        else:
+            model.fit(rows.X, np.array(rows.frame.classes)[rows.y])
     chains = model.diagnostics_ is not None
     can_go_on = job.checkpoint is not None and job.checkpoint.exists()
     # An ascent without a checkpoint has reached some model: better that one than none.
@@ -211,6 +255,7 @@ def _fit(model: Any, job: Job, rows: Rows) -> None:
         raise Interrupted(f"stopped {done}")
     # The folder moves, and the file of the model should not depend on where it was made.
     model.set_params(checkpoint=None)
+    return list(dict.fromkeys(_said(one.message, model) for one in caught if _ours(one)))
 
 
 def make_run(
