@@ -158,6 +158,13 @@ def test_sparse_rows_are_dense_rows_and_stay_sparse(rows, monkeypatch):
     for method in METHODS:
         found = getattr(model, method)(csr)
         np.testing.assert_allclose(found, getattr(dense, method)(holes), atol=1e-6)
+    mask = np.zeros(holes.shape, bool)
+    mask[3, 2] = mask[8, 1] = True
+    means = [m.score_entries(rows, mask).mean for m, rows in ((model, csr), (dense, holes))]
+    np.testing.assert_allclose(*means, atol=1e-6)
+    far = np.nanmean(holes, axis=0) + 5.0  # in units of the data, also where columns are shifted
+    moved = fit(holes + 5.0, standardise=True)
+    assert np.all(np.abs(np.nanmean(moved.reconstruct(holes + 5.0), axis=0) - far) < 1.0)
     back = model.inverse_transform(sparse.csr_matrix(model.transform(csr)))
     np.testing.assert_allclose(
         back, model.transform(csr) @ model.components_ + model.scaling_.shift

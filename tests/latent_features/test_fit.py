@@ -322,3 +322,5 @@ def test_a_chain_far_below_the_best_begins_where_that_one_is():
     reached = [np.array([-500.0, -499.0]), np.array([1.0, -1.0]), np.array([-5.0]), [-np.inf]]
     lfm_fit._Work.pool(work, [np.asarray(values) for values in reached])
     assert [chain.features for chain in chains] == [1, 1, 2, 3]
+    lfm_fit._Work.pool(work, [np.array([-np.inf])] * 4)
+    assert [chain.features for chain in chains] == [1, 1, 2, 3]

@@ -141,7 +141,7 @@ def test_expected_rows_fill_gaps():
     rows, offset = with_gaps(random_rows(DRAWS[0], 15)), np.arange(6.0)
     exact = np.mean([brute_force(draw, rows)[1] @ draw.vectors for draw in DRAWS], axis=0)
     found = expected_rows(DRAWS, rows + offset, 0, offset=offset)
-    np.testing.assert_allclose(found, exact + offset, atol=1e-9)
+    np.testing.assert_allclose(found, exact, atol=1e-9)
 
 
 def exact_entries(draws, rows, mask):
@@ -172,9 +172,7 @@ def test_hidden_entries_are_predicted_from_the_others(monkeypatch, kind, cheap):
     offset = np.linspace(-1.0, 1.0, 6)
     mean, log_density = exact_entries(draws, rows - offset, mask)
     found = score_entries(draws, kind(rows), kind(mask), 0, offset=offset, n_sweeps=2000)
-    np.testing.assert_allclose(
-        found.mean, mean + np.broadcast_to(offset, rows.shape)[mask], atol=0.06
-    )
+    np.testing.assert_allclose(found.mean, mean, atol=0.06)
     np.testing.assert_allclose(found.log_density, log_density, atol=0.06)
 
 

@@ -445,7 +445,7 @@ class LatentFeatureModel(
         matrix, offset = self.scaling_.apply(X)
         draws, _ = some_draws(self.chains_)
         rows = score.expected_rows(draws, matrix, self._seed, offset=offset)
-        return rows * self.scaling_.scale
+        return rows * self.scaling_.scale + self.scaling_.shift
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of each row with its assignments summed out, (N,); NaN is left out.
@@ -479,8 +479,9 @@ class LatentFeatureModel(
         matrix, offset = self.scaling_.apply(X)
         draws, _ = some_draws(self.chains_)
         found = score.score_entries(draws, matrix, mask, self._seed, offset=offset)
-        scale = self.scaling_.scale
-        return score.EntryScores(found.mean * scale, found.log_density - np.log(scale))
+        shift, scale = self.scaling_
+        mean = found.mean * scale + shift[score.places_of(mask)[1]]
+        return score.EntryScores(mean, found.log_density - np.log(scale))
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
         """New rows from the posterior predictive distribution, (n_samples, D)."""

@@ -273,16 +273,19 @@ class _Work:
         chain, rows = self.chains[i], self.rows[i]
         if self.stop.is_set():
             return np.array([-np.inf])
+
+        def is_over() -> bool:
+            return self.stop.is_set() or time.monotonic() > deadline
+
         pilot, n_sweeps = Chain(jax.random.fold_in(chain.key, 1), chain.features), 2 * CLIMB
         with rows.turn:
             pilot.features = rows.begin(pilot.key, pilot.features)
             while True:
                 plan = Plan(CLIMB, 1, n_sweeps)
-                run_chain(pilot, rows, self.task.design, plan, after=lambda _: self.stop.is_set())
+                run_chain(pilot, rows, self.task.design, plan, after=lambda _: is_over())
                 pilot.draws.clear()
                 reached = np.array(pilot.trace.get("log_joint", [-np.inf]))
-                over = self.stop.is_set() or time.monotonic() > deadline
-                if over or n_sweeps >= MOST_CLIMBED or not rising(reached):
+                if is_over() or n_sweeps >= MOST_CLIMBED or not rising(reached):
                     break
                 n_sweeps = int(CLIMB_GROWTH * n_sweeps)
         self.chains[i] = Chain(chain.key, pilot.features, pilot.tuning)
@@ -292,6 +295,8 @@ class _Work:
         """Let chains that are much worse than the best begin where that one is."""
         means = np.array([values.mean() for values in reached])
         best = int(np.argmax(means))
+        if not np.isfinite(means[best]):  # no time for a sweep
+            return
         far = tolerance(self.rows[best].n_rows) + 2.0 * reached[best].std()
         for i in np.flatnonzero(np.isfinite(means) & (means < means[best] - far)):
             self.chains[i].features = self.chains[best].features

@@ -35,7 +35,7 @@ CHEAP = 10
 
 
 class EntryScores(NamedTuple):
-    """Predictions of hidden entries, in the order of ``numpy.nonzero(mask)``."""
+    """Predictions of hidden entries, offset subtracted, in the order of ``numpy.nonzero(mask)``."""
 
     mean: np.ndarray
     log_density: np.ndarray
@@ -129,8 +129,8 @@ def expected_rows(
     offset: Any = None,
     n_sweeps: int | None = None,
 ) -> np.ndarray:
-    """Posterior mean of z W + offset of each row, (N, D): rows without noise, gaps filled in."""
-    result = np.zeros(rows.shape) + (0.0 if offset is None else np.asarray(offset))
+    """Posterior mean of z W of each row, (N, D): rows without noise and offset, gaps filled in."""
+    result = np.zeros(rows.shape)
 
     def add(span: slice, s: int, means: np.ndarray) -> None:
         result[span] += means @ np.asarray(draws[s].vectors, np.float64) / len(draws)
@@ -198,7 +198,7 @@ def score_entries(
         Gibbs sweeps of each draw.
     """
     rows = sparse.csr_matrix(rows) if sparse.issparse(rows) else np.asarray(rows)
-    places = _nonzero(mask)
+    places = places_of(mask)
     starts = np.searchsorted(places[0], np.arange(rows.shape[0] + 1))
     truth = np.asarray(rows[places], np.float64).ravel()
     base = np.zeros(len(truth)) if offset is None else np.asarray(offset, np.float64)[places[1]]
@@ -217,7 +217,7 @@ def score_entries(
 
     over_chunks(add, rows, _most_features(draws), offset, hidden=mask)
     total = len(draws) * n_sweeps
-    return EntryScores(base + mean / len(draws), log_density - np.log(total))
+    return EntryScores(mean / len(draws), log_density - np.log(total))
 
 
 @njit()
@@ -242,7 +242,7 @@ def _most_features(draws: Sequence[Draw]) -> int:
     return max(len(draw.weights) for draw in draws)
 
 
-def _nonzero(mask: Any) -> tuple[np.ndarray, np.ndarray]:
+def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
     """Places of true entries, row by row."""
     if sparse.issparse(mask):
         mask = sparse.csr_matrix(mask, dtype=bool, copy=True)
