@@ -9,6 +9,8 @@ from __future__ import annotations
 import html as escape
 from typing import Any, ClassVar
 
+import jax
+import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from wideangle.presentation.family import Presentation
@@ -24,10 +26,22 @@ class Presented:
         """A short account of the fit in plain text."""
         return as_text(present(self).facts())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: arrays are NumPy's, and chains to go on with (``warm_start``) stay here."""
+        state = super().__getstate__()  # pyright: ignore[reportAttributeAccessIssue]
+        kept = {name: value for name, value in state.items() if name != "_last_chains"}
+        return {name: jax.tree.map(_as_numpy, value) for name, value in kept.items()}
+
     def _get_params_html(self, *args: Any, **kwargs: Any) -> Any:
         """What scikit-learn shows of a model, alone or in a pipeline: parameters, and the fit."""
         shown: Any = super()._get_params_html(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
         return _WithFacts(self, shown)
+
+
+def _as_numpy(leaf: Any) -> Any:
+    if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf  # keys have no counterpart
+    return np.asarray(leaf)
 
 
 class _WithFacts:

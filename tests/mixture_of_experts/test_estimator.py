@@ -1,3 +1,4 @@
+import pickle
 import subprocess
 import sys
 import warnings
@@ -87,6 +88,13 @@ def test_a_fit_predicts_probabilities_in_double_from_weights_in_single_precision
         "probability", "n_used", "mean_angle", "log_lik",
         "gate_scale", "experts_scale", "common_scale",
     }  # fmt: skip
+
+
+def test_a_pickle_holds_no_arrays_of_jax(sampled):
+    model, X, _ = sampled
+    content = pickle.dumps(model)
+    assert b"jax._src.array" not in content and b"jaxlib" not in content
+    np.testing.assert_array_equal(pickle.loads(content).predict_proba(X), model.predict_proba(X))
 
 
 def test_uncertainty_has_two_parts_that_add_up(sampled):
