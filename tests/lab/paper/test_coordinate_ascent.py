@@ -1,5 +1,8 @@
 """The paper's variational inference: every update climbs, the bound is one, and wrong ones show."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -503,3 +506,32 @@ def test_regularised_ascent_is_monotone_and_more_diverse():
         float(angular_spread(f.mean_directions)) for f in plain.factors
     )
     assert spread.bounds[-1] > held - 3.0
+
+
+SCRIPT = """
+import hashlib, os, sys
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
+import jax, numpy as np
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import Pair
+from wideangle.priors.components import GaussianComponents
+from wideangle_lab.paper.coordinate_ascent.ascent import coordinate_ascent
+rows = np.random.default_rng(0).normal(size=(600, 100)).astype(np.float32)
+data = Data(rows, (rows[:, 0] * rows[:, 1] > 0).astype(np.int32), np.ones(600, np.float32))
+prior = GaussianComponents(20, 100, np.float32(1.0))
+found = coordinate_ascent(jax.random.key(0), data, Pair(prior, prior), max_sweeps=6)
+leaves = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(found.factors)]
+print(hashlib.sha256(b"".join(leaves)).hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are counted by Linux")
+@pytest.mark.usefixtures("compile_quickly")
+def test_one_thread_and_several_end_at_the_same_bits():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one core")
+    options = {"capture_output": True, "text": True}
+    commands = [[sys.executable, "-c", SCRIPT, n_cores] for n_cores in ("1", "64")]
+    one, several = (subprocess.run(command, check=True, **options) for command in commands)
+    assert one.stdout == several.stdout != ""
