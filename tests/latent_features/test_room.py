@@ -124,7 +124,7 @@ def worst_change(monkeypatch, fallback, design=POWER_LAW):
     """Of sweeps that may begin with at most 12 features."""
     monkeypatch.setattr(lfm_state, "WIDE", 0)
     monkeypatch.setattr(calibration, "sweep", _or_else(fallback))
-    room = 12 + design.n_births
+    room = 12 + design.n_spare
     verdict = geweke(design, pitman_yor, n=6000, n_sweeps=6, room=room, seed=4)
     assert verdict.n_overflow > 600
     return measured("max |z|", verdict.worst, LIMIT)
@@ -144,5 +144,5 @@ def test_a_wrong_end_of_room_is_noticed(monkeypatch, fault):
 
 @pytest.mark.slow
 def test_births_that_could_not_be_undone_are_noticed(monkeypatch):
-    monkeypatch.setattr(births, "most_slots", lambda pool: pool.weights.shape[0])
+    monkeypatch.setattr(births, "most_slots", lambda pool, design: pool.weights.shape[0])
     assert worst_change(monkeypatch, _left_alone, MANY_BIRTHS) > LIMIT

@@ -1,10 +1,12 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -335,6 +337,9 @@ def test_every_row_runs(tmp_path, command, compile_quickly):
     assert len(list(tmp_path.glob("table-*/table.md"))) == 13
     from wideangle_lab.paper.page import main
 
+    (tmp_path / "docs").mkdir()
+    for name in ("reproduction.md", "results.md", "feature-results.md"):
+        shutil.copy(Path(__file__).parents[3] / "docs" / name, tmp_path / "docs" / name)
     main([str(tmp_path), str(tmp_path / "docs")])
     page = (tmp_path / "docs" / "feature-results.md").read_text(encoding="utf-8")
     assert "IMA-cosine-0.2" in page
