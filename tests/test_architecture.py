@@ -12,7 +12,7 @@ FOUNDATION = (
     "types checks messages settings storage sphere priors posterior diagnostics convergence "
     "stacking arviz_adapter infer streaming sharding base presentation machine_code"
 )
-MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts"
+MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts spherical_mixture"
 LAYERS = {
     "types": "",
     "checks": "",
@@ -47,6 +47,7 @@ LAYERS = {
     # A family never imports a family.
     "latent_features": FOUNDATION,
     "mixture_of_experts": FOUNDATION,
+    "spherical_mixture": FOUNDATION,
     # A user's table and the folder a fit leaves behind; pictures; and the page made of both.
     "frames": "types checks messages storage",
     # None of them knows a family but by the registry; the demo is a user of both.

@@ -15,6 +15,7 @@ SHORT = {
         ("| features, gaussian", "| PCA", "| factor"),
     ),
     "plots.py": (["--rows", "60", "--sweeps", "5", "--inference", "map"], ("| angle", "| comp")),
+    "spherical_mixture.py": (["--rows", "300", "--clusters", "10"], ("| clusters", "| k-means")),
     "mixture_of_experts.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
 }
 N_LINES = {
@@ -22,6 +23,7 @@ N_LINES = {
     "latent_features.py": 3,
     "mixture_of_experts.py": 4,
     "plots.py": 6,
+    "spherical_mixture.py": 4,
 }
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Variational,
         VonMisesFisherPrior,
     )
+    from wideangle.spherical_mixture.estimator import SphericalMixture
 
 try:
     __version__ = version("wideangle")
@@ -59,6 +60,7 @@ _LAZY = {
     "LatentFeatureModel": "wideangle.latent_features.estimator",
     "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
     "paper_method": "wideangle.mixture_of_experts.paper_methods",
+    "SphericalMixture": "wideangle.spherical_mixture.estimator",
     **dict.fromkeys(
         (
             "DeterminantalPrior",
@@ -106,6 +108,7 @@ __all__ = [
     "PolarComponents",
     "Sampling",
     "Search",
+    "SphericalMixture",
     "TableEncoder",
     "Variational",
     "VmfGammaFactors",

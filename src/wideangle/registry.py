@@ -11,6 +11,7 @@ from typing import Any
 FAMILIES = {
     "moe": "wideangle.mixture_of_experts.estimator:MixtureOfExpertsClassifier",
     "features": "wideangle.latent_features.estimator:LatentFeatureModel",
+    "clusters": "wideangle.spherical_mixture.estimator:SphericalMixture",
 }
 """Module and class of the estimator of each family; imported when it is asked for."""
 

@@ -247,7 +247,7 @@ def _fit(model: Any, job: Job, rows: Rows) -> list[str]:
             model.fit(rows.X)
         else:
             model.fit(rows.X, np.array(rows.frame.classes)[rows.y])
-    chains = model.diagnostics_ is not None
+    chains = model.diagnostics_ is not None and model.presentation.resumes(model)
     can_go_on = job.checkpoint is not None and job.checkpoint.exists()
     # An ascent without a checkpoint has reached some model: better that one than none.
     if present(model).interrupted and (chains or can_go_on):

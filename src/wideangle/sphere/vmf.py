@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -283,37 +283,54 @@ def kl_divergence(natural: Array, other: Array) -> Array:
 
 
 class _Values(NamedTuple):
-    log_mean: Array
-    ratio: Array
-    slope: Array
+    log_mean: Any
+    ratio: Any
+    slope: Any
 
 
-def _descend(concentration: Array, dim: int) -> _Values:
+def values_on_host(concentration: Any, dim: int) -> _Values:
+    """G, A and A' in NumPy and double precision: for few numbers there is nothing to compile."""
+    return _descend(np.asarray(concentration, np.float64), dim, np)
+
+
+def inverse_on_host(cosine: Any, dim: int) -> np.ndarray:
+    """The same of :func:`inverse_mean_resultant`, for cosines in [0, 1)."""
+    cosine = np.asarray(cosine, np.float64)
+    target = np.where(cosine > 0, cosine, 0.5)
+    found = target * (dim - target**2) / ((1 - target) * (1 + target))
+    for _ in range(9):
+        value = values_on_host(found, dim)
+        step = (target - value.ratio) / (found * value.slope)
+        found = found * np.exp(np.clip(step, -1.0, 1.0))
+    return np.where(cosine > 0, found, 0.0)
+
+
+def _descend(concentration: Any, dim: int, xp: Any = jnp) -> _Values:
     """Evaluate G, A and A' together: expansion at the raised order, then down to the wanted one."""
-    x = jnp.asarray(concentration)
+    x = xp.asarray(concentration)
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     raised, terms = (24, 9) if x.dtype == jnp.float64 else (8, 4)
     order = 0.5 * dim - 1.0
-    log_mean, ratio, slope = _expansion(x, order + raised, terms)
+    log_mean, ratio, slope = _expansion(x, order + raised, terms, xp)
     for j in (order + n for n in range(raised, 0, -1)):
         down = 1.0 / (2.0 * j + x * ratio)
-        log_mean = log_mean + jnp.log1p(x * ratio / (2.0 * j))
+        log_mean = log_mean + xp.log1p(x * ratio / (2.0 * j))
         ratio, slope = x * down, (2.0 * j - (x * x) * slope) * down * down
     return _Values(log_mean, ratio, slope)
 
 
-def _expansion(x: Array, order: float, terms: int) -> _Values:
+def _expansion(x: Any, order: float, terms: int, xp: Any) -> _Values:
     """Debye expansion of G and its two derivatives in x at a (large) order."""
     z = x / order
-    w = jnp.sqrt(1.0 + z * z)
+    w = xp.sqrt(1.0 + z * z)
     t = 1.0 / w
     rise = z * (z / (1.0 + w))  # w - 1, without cancellation
-    value, first, second, quotient = (_horner(c, t) for c in _tables(order, terms))
+    value, first, second, quotient = (_horner(c, t, xp) for c in _tables(order, terms))
     bend = first / value
     log_mean = (
-        order * (rise - jnp.log1p(0.5 * rise))
-        - 0.5 * jnp.log1p(rise)
-        - jnp.log1p(rise * t * quotient / value)  # see _tables: S(1)/S(t) = 1 + (1-t) Q(t)/S(t)
+        order * (rise - xp.log1p(0.5 * rise))
+        - 0.5 * xp.log1p(rise)
+        - xp.log1p(rise * t * quotient / value)  # see _tables: S(1)/S(t) = 1 + (1-t) Q(t)/S(t)
     )
     ratio = z * (1.0 / (1.0 + w) - t * t * (0.5 + t * bend) / order)
     fall = (1.0 - t) * (1.0 + t)
@@ -326,8 +343,8 @@ def _expansion(x: Array, order: float, terms: int) -> _Values:
     return _Values(log_mean, ratio, slope)
 
 
-def _horner(coefficients: np.ndarray, t: Array) -> Array:
-    total = jnp.full_like(t, coefficients[-1])
+def _horner(coefficients: np.ndarray, t: Any, xp: Any) -> Any:
+    total = xp.full_like(t, coefficients[-1])
     for c in coefficients[-2::-1]:
         total = total * t + float(c)
     return total

@@ -1,0 +1,1 @@
+"""Clusters of directions: mixtures of von Mises-Fisher distributions whose centres repel."""

@@ -1,0 +1,175 @@
+"""Maximisation and variational inference: passes that raise one bound.
+
+A pass finds the responsibilities of all rows; then weights, centres and concentrations are
+improved in turn, each by a step that cannot lower the bound. Starts are compared on a sample of the
+rows, where many passes are cheap, and the best goes on with all of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.infer.run import Progress
+from wideangle.spherical_mixture.centres import CentrePrior, Centres, begin_centres, update_centres
+from wideangle.spherical_mixture.rows import MemoryRows, Rows, Statistics, gather
+from wideangle.spherical_mixture.task import Fitted, Mixture, Task
+from wideangle.spherical_mixture.weights import WeightFactors, fit_weights
+
+SAMPLE = 20_000
+"""Rows on which starts are compared."""
+SEEDING_ROWS = 50
+"""Rows for each seed, from which seeds are chosen."""
+START_PASSES, MOST_PASSES = 15, 300
+ENOUGH = 1e-5
+"""Gain of the bound for each row, in nats, below which a pass was the last one."""
+
+
+class State(NamedTuple):
+    """Where an ascent is."""
+
+    centres: Centres
+    weights: WeightFactors
+
+
+def fit(rng: np.random.Generator, task: Task, rows: Rows, sample: MemoryRows) -> Fitted:
+    """The best of several starts; ``sample`` are some of the rows, or all."""
+    task = with_tightness(rng, task, sample)
+    n_passes = task.inference.n_passes or MOST_PASSES
+    total = task.inference.n_starts * min(START_PASSES, n_passes) + n_passes
+    interrupted, bounds, done = False, [], 0
+    found: tuple[State, float] | None = None
+    with Progress(total, 0, task.progress) as bar:
+        try:
+            for _ in range(task.inference.n_starts):
+                start, best = _start(rng, task, sample), found
+                for state, bound in passes(start, task, sample, min(START_PASSES, n_passes)):
+                    bar.at(done := done + 1, "starts")
+                    if best is None or bound > best[1]:
+                        found = state, bound
+            assert found is not None
+            for state, bound in passes(found[0], task, rows, n_passes):
+                found = state, bound
+                bounds.append(bound)
+                bar.at(done := done + 1, "all rows")
+        except KeyboardInterrupt:
+            if found is None:
+                raise
+            interrupted = True
+            warnings.warn(f"interrupted after {len(bounds)} passes", RuntimeWarning, stacklevel=4)
+    state = found[0]
+    trace = {"bound": np.array(bounds or [found[1]])[None]}
+    notes = {"n_passes": len(bounds), "bound": float(found[1])} | (
+        {"interrupted": True} if interrupted else {}
+    )
+    return Fitted(mixture_of(state), task.prior, state.weights.alpha, trace, notes)
+
+
+def mixture_of(state: State) -> Mixture:
+    """Expected concentrations and weights, mean directions."""
+    centres, weights = state
+    return Mixture(centres.directions, centres.concentrations, weights.means)
+
+
+def passes(state: State, task: Task, rows: Rows, most: int) -> Iterator[tuple[State, float]]:
+    """States and their bounds, until the bound stays where it is."""
+    before = -np.inf
+    for _ in range(most):
+        found = gather(rows, *parameters(state))
+        bound = found.log_lik + state.centres.gain + state.weights.gain
+        yield state, bound
+        if bound - before < ENOUGH * found.counts.sum() and np.isfinite(before):
+            return
+        before = bound
+        state = improve(state, found, task)
+
+
+def parameters(state: State) -> tuple[np.ndarray, np.ndarray]:
+    """Natural parameters and offsets of a pass."""
+    centres, weights = state
+    natural = centres.concentrations[:, None] * centres.means
+    return natural, weights.expected_log - centres.log_means
+
+
+def improve(state: State, found: Statistics, task: Task) -> State:
+    """Better weights, centres and concentrations for the responsibilities of a pass."""
+    weights = fit_weights(
+        found.counts, state.weights.alpha, infinite=task.infinite, learn=task.learn_alpha
+    )
+    return State(update_centres(found, state.centres, task.prior, factors=task.factors), weights)
+
+
+# ---------------------------------------------------------------- starts
+
+
+def _start(rng: np.random.Generator, task: Task, sample: MemoryRows) -> State:
+    """Seeds far from each other, and the first pass with them."""
+    directions = seeds(rng, sample, task.n_components)
+    counts = np.full(task.n_components, sample.weights.sum() / task.n_components)
+    weights = fit_weights(counts, task.alpha, infinite=task.infinite, learn=False)
+    flat = weights._replace(expected_log=np.full_like(counts, -np.log(len(counts))))
+    centres = begin_centres(directions, task.prior, counts, factors=task.factors)
+    found = gather(sample, *parameters(State(centres, flat)))
+    if task.infinite:  # sticks are long first
+        order = np.argsort(-found.counts, kind="stable")
+        found = Statistics(found.counts[order], found.resultants[order], found.log_lik)
+        centres = centres.ordered(order)
+    return improve(State(centres, weights), found, task)
+
+
+def seeds(rng: np.random.Generator, sample: MemoryRows, n_seeds: int) -> np.ndarray:
+    """Rows as centres, each drawn by its distance from those before it (k-means++).
+
+    The distance is one minus the cosine, half the squared chord. Where rows run out, directions
+    are uniform.
+    """
+    rows, weights = dense_sample(rng, sample, SEEDING_ROWS * n_seeds)
+    nearest = np.ones(len(rows))
+    chosen = []
+    for _ in range(n_seeds):
+        chances = weights * nearest
+        if chances.sum() <= 1e-6 * weights.sum():
+            break
+        row = rows[rng.choice(len(rows), p=chances / chances.sum())]
+        chosen.append(row)
+        nearest = np.minimum(nearest, np.maximum(1.0 - rows @ row, 0.0))
+    more = rng.standard_normal((n_seeds - len(chosen), rows.shape[1]))
+    found = np.array([*chosen, *more], np.float64)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def dense_sample(
+    rng: np.random.Generator, rows: MemoryRows, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most so many rows that count, dense, and their weights."""
+    rows = rows.sample(rng, most)
+    live = np.flatnonzero(rows.weights > 0)
+    return rows.take(live), rows.weights[live]
+
+
+def with_tightness(rng: np.random.Generator, task: Task, sample: MemoryRows) -> Task:
+    """The expected cosine of the prior, where it is not given, from a first partition.
+
+    Rows are given to the nearest of as many seeds as the model may have, and centres are their
+    means, a few times over, as in k-means: the mean cosine of rows to these centres is taken.
+    """
+    if not np.isnan(task.prior.cosine):
+        return task
+    rows, weights = dense_sample(rng, sample, SEEDING_ROWS * task.n_components)
+    centres = seeds(rng, sample, task.n_components)
+    cosine = 0.5
+    for _ in range(3):
+        along = rows @ centres.T
+        nearest = np.argmax(along, axis=1)
+        cosine = float(np.average(along.max(axis=1), weights=weights))
+        belongs = sp.csr_matrix((weights, (nearest, np.arange(len(rows)))),
+                                shape=(len(centres), len(rows)))  # fmt: skip
+        sums = np.asarray(belongs @ rows)
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        centres = np.where(lengths > 0, sums / np.where(lengths > 0, lengths, 1.0), centres)
+    prior: CentrePrior = task.prior._replace(cosine=float(np.clip(cosine, 0.02, 0.98)))
+    return task._replace(prior=prior)

@@ -1,0 +1,315 @@
+"""Clusters of directions as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import ClusterMixin, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from wideangle.base import Presented
+from wideangle.posterior import Draws
+from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, NamedChoices, Sampling, Settings
+from wideangle.sphere import vmf
+from wideangle.sphere.geometry import Diversity, diversity
+from wideangle.sphere.vmf import log_area
+from wideangle.spherical_mixture import ascent, files, sampling
+from wideangle.spherical_mixture import predict as predictive
+from wideangle.spherical_mixture.presentation import ClusterPresentation
+from wideangle.spherical_mixture.rows import MemoryRows, SourceRows, as_units, sample_source, shares
+from wideangle.spherical_mixture.task import Fitted, Mixture, check_choices, plan
+
+OUR_PRIORS: dict[str | None, type[Settings]] = {
+    name: PRIORS[name] for name in ("mutual-angular", "vmf")
+}
+
+
+class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
+    r"""Clusters of directions: a mixture of von Mises-Fisher distributions.
+
+    For rows that are compared by their cosine: embeddings of text and images, tf-idf, gene
+    profiles. Rows may have any length and are divided by it.
+
+    Parameters
+    ----------
+    n_components : int or "infinite"
+        Most clusters there can be. With the mutual-angular prior a number that is too large does
+        little harm. ``"infinite"`` is a Dirichlet process: as many as the rows ask for.
+    prior : name or settings object
+        Prior of the centres: ``"mutual-angular"`` (:class:`~wideangle.MutualAngularPrior`) lets
+        them repel each other, ``"vmf"`` (:class:`~wideangle.VonMisesFisherPrior`) draws them
+        independently and uniformly.
+    inference : name or settings object
+        ``"map"`` (:class:`~wideangle.Maximise`) maximises over centres and concentrations,
+        ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
+        (:class:`~wideangle.Variational`) approximates it.
+    alpha : float or "learn"
+        Total mass of the Dirichlet distribution of the weights, or that of the Dirichlet process:
+        small values use few clusters. ``"learn"`` gives it an exponential prior of mean 10.
+    tightness : float in (0, 1) or "auto"
+        Expected cosine of a row to the centre of its cluster under the prior, which counts for
+        five rows of every cluster. ``"auto"`` takes that of a first partition.
+    checkpoint : None
+        Fits are over soon and are not saved on the way.
+    progress : bool, optional
+        Show a bar; by default on a terminal.
+    random_state : int, RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    cluster_centers_ : array (K, p)
+        Mean directions, of length one. Of ``"mcmc"`` those of one draw, the one whose partition
+        is closest to all others.
+    concentrations_ : array (K,)
+        How tight clusters are.
+    weights_ : array (K,)
+        Shares of the clusters.
+    labels_ : array (N,)
+        Cluster of each training row; of ``"mcmc"`` the summary partition. Not after
+        :meth:`fit_stream`.
+    n_used_ : float
+        Clusters that have rows; of ``"mcmc"`` the mean over draws.
+    alpha_, tightness_ : float
+        As given or as found.
+    posterior_ : Mixture or None
+        Of ``"mcmc"`` up to 64 states of every chain, raw, with axes (chain, state, ...).
+    trace_ : Draws
+        Numbers that do not depend on how clusters are numbered.
+    diagnostics_ : Summary or None
+        R-hat and effective sample size of the trace (``"mcmc"``).
+    diversity_ : Diversity
+        Angles between the centres.
+
+    Notes
+    -----
+    A row of zeros has no direction: fits leave it out, it belongs to clusters by their weights
+    alone, and its density is that of the uniform distribution. A row of weight w counts as w rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from wideangle import SphericalMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(np.eye(3), 50, axis=0) + 0.1 * rng.normal(size=(150, 3))
+    >>> model = SphericalMixture(3, random_state=0).fit(X)
+    >>> sorted(np.bincount(model.labels_).tolist())
+    [50, 50, 50]
+    """
+
+    presentation: ClassVar[type[ClusterPresentation]] = ClusterPresentation
+    _choices: ClassVar[dict[str, Choices]] = {"prior": OUR_PRIORS, "inference": INFERENCES}
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"infinite"})],
+        "prior": [StrOptions(set(OUR_PRIORS)), *OUR_PRIORS.values()],
+        "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
+        "alpha": [Interval(Real, 1e-4, 1e5, closed="both"), StrOptions({LEARN})],
+        "tightness": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
+        "checkpoint": [None],
+        "progress": ["boolean", None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: Any = 50,
+        *,
+        prior: Any = "mutual-angular",
+        inference: Any = "map",
+        alpha: Any = LEARN,
+        tightness: Any = "auto",
+        checkpoint: Any = None,
+        progress: bool | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.prior = prior
+        self.inference = inference
+        self.alpha = alpha
+        self.tightness = tightness
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:
+        """Fit to rows X (dense or CSR); y is not used."""
+        self._validate_params()
+        X = self._validated(X, reset=True)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        units, live = as_units(X)
+        rows = MemoryRows(units, weights * live)
+        if not rows.weights.any():
+            raise ValueError(
+                f"none of the {len(weights)} rows counts: each is zero in all columns, and has no "
+                "direction, or has weight 0."
+            )
+        rng = self._generator()
+        task = plan(self, int((rows.weights > 0).sum()), X.shape[1])
+        if isinstance(task.inference, Sampling):
+            fitted = sampling.fit(rng, task, rows)
+        else:
+            fitted = ascent.fit(rng, task, rows, rows.sample(rng, ascent.SAMPLE))
+        self._keep(fitted, rows)
+        return self
+
+    def fit_stream(self, source: Any) -> SphericalMixture:
+        """Fit by ``"map"`` or ``"vi"`` to rows that stay on disk, read once in every pass.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own.
+        """
+        self._validate_params()
+        if isinstance(self.choice("inference"), Sampling):
+            raise ValueError("inference='mcmc': rows on disk are for 'map' and 'vi'.")
+        self.n_features_in_ = source.shape[1]
+        if source.names is not None:
+            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        rng = self._generator()
+        sample = sample_source(source, rng, ascent.SAMPLE)
+        task = plan(self, *source.shape)
+        self._keep(ascent.fit(rng, task, SourceRows(source), sample), None)
+        self.n_used_ = float(np.sum(self.weights_ * source.shape[0] >= 1.0))
+        return self
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
+            ensure_min_features=2,
+        )  # fmt: skip
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        check_choices(self.choice("prior"), self.choice("inference"))
+
+    def _keep(self, fitted: Fitted, rows: MemoryRows | None) -> None:
+        """Store what was found; warn in plain words."""
+        self._mixture = fitted.mixture
+        self.posterior_ = fitted.kept
+        self.alpha_, self.notes_ = float(fitted.alpha), fitted.notes
+        self.tightness_ = float(fitted.prior.cosine)
+        self.strength_ = float(fitted.prior.strength)
+        self.n_iter_ = int(fitted.notes["n_passes"])
+        sampled = isinstance(self.choice("inference"), Sampling)
+        self.trace_ = Draws(fitted.trace, needed=sampling.NEEDED if sampled else None)
+        self.diagnostics_ = self.trace_.summary() if sampled else None
+        if fitted.labels is not None:
+            self.labels_ = fitted.labels
+            self.n_used_ = float(np.mean(fitted.trace["n_used"]))
+        elif rows is not None:
+            parameters = predictive.log_mixture(self._mixture)
+            parts = [np.argmax(found, axis=1) for found, _ in shares(rows, *parameters)]
+            self.labels_ = np.concatenate(parts)
+            self.n_used_ = float(len(np.unique(self.labels_[rows.weights > 0])))
+        if sampled and (sentence := self.presentation(self).caution()) is not None:
+            warnings.warn(sentence, stacklevel=3)
+
+    # ---- what was found
+
+    @property
+    def cluster_centers_(self) -> np.ndarray:
+        """Mean directions of the clusters, (K, p)."""
+        check_is_fitted(self)
+        return self._mixture.directions
+
+    @property
+    def concentrations_(self) -> np.ndarray:
+        """Concentrations of the clusters, (K,)."""
+        check_is_fitted(self)
+        return self._mixture.concentrations
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """Shares of the clusters, (K,)."""
+        check_is_fitted(self)
+        return self._mixture.weights
+
+    @property
+    def diversity_(self) -> Diversity:
+        """Angles between the centres of clusters."""
+        summary = diversity(self.cluster_centers_)
+        return Diversity(*(float(value) for value in summary))
+
+    # ---- rows
+
+    def _rows(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return self._validated(X, reset=False)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability that each row belongs to each of the clusters, (N, K)."""
+        return predictive.describe(self._mixture, self._rows(X))[0]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable cluster of each row."""
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """Fit, and the cluster of each training row."""
+        return self.fit(X, sample_weight=sample_weight).labels_
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log density of each row on the sphere; of ``"mcmc"`` of the mean over its draws."""
+        X = self._rows(X)
+        return predictive.mean_log_density(self._states(), X) - log_area(X.shape[1])
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log density of the rows."""
+        return float(np.mean(self.score_samples(X)))
+
+    def similarity(self, X: Any) -> np.ndarray:
+        """Probability that each two rows belong to one cluster, averaged over draws, (N, N)."""
+        return predictive.similarity(self._states(), self._rows(X))
+
+    def _states(self) -> list[Mixture]:
+        check_is_fitted(self)
+        kept = self.posterior_
+        return [self._mixture] if kept is None else predictive.states_of(kept)
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows from the mixture, and the clusters they come from."""
+        check_is_fitted(self)
+        rng = self._generator()
+        mixture = self._mixture
+        labels = rng.choice(len(mixture.weights), n_samples, p=mixture.weights)
+        key = jax.random.key(int(rng.integers(2**31)))
+        natural = mixture.concentrations[labels, None] * mixture.directions[labels]
+        drawn = vmf.sample(key, jnp.asarray(natural, jnp.float32))
+        return np.asarray(drawn, np.float64), labels
+
+    # ---- files
+
+    def to_arviz(self) -> Any:
+        """Draws for ArviZ: the trace, and raw states of the chains in ``posterior_raw``."""
+        check_is_fitted(self)
+        return files.to_arviz(self)
+
+    def save(self, path: Any) -> None:
+        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
+        files.save(self, path)
+
+    @classmethod
+    def load(cls, path: Any) -> SphericalMixture:
+        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
+        return files.load(cls, path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there are clusters."""
+        return hasattr(self, "_mixture")
+
+    def __sklearn_tags__(self) -> Any:
+        """Sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,98 @@
+"""A fitted mixture as one file: arrays and JSON, nothing that runs; and its draws for ArviZ."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from wideangle.posterior import Draws
+from wideangle.settings import Sampling, as_plain, from_plain
+from wideangle.spherical_mixture.sampling import NEEDED
+from wideangle.spherical_mixture.task import Mixture
+from wideangle.storage import save_bundle
+from wideangle.storage.models import check_numbers, plain, read_model, restore_names
+
+KIND = "spherical-mixture"
+_NUMBERS = ("alpha_", "tightness_", "strength_", "n_used_", "n_iter_")
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model; see :meth:`SphericalMixture.save`."""
+    if not hasattr(model, "_mixture"):
+        raise NotFittedError("save() needs a fitted model: call fit first.")
+    arrays = {f"mixture_{name}": leaf for name, leaf in model._mixture._asdict().items()}
+    arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
+    if model.posterior_ is not None:
+        arrays |= {f"kept_{name}": leaf for name, leaf in model.posterior_._asdict().items()}
+    if hasattr(model, "labels_"):
+        arrays["labels"] = model.labels_
+    names = getattr(model, "feature_names_in_", None)
+    settings = model.get_params(deep=False)
+    meta = {
+        "settings": {name: plain(as_plain(value)) for name, value in settings.items()},
+        "numbers": {name: getattr(model, name) for name in _NUMBERS},
+        "n_features": model.n_features_in_,
+        "feature_names": None if names is None else [str(name) for name in names],
+        "notes": plain(model.notes_),
+    }
+    save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
+
+
+def load(cls: type, path: str | os.PathLike[str]) -> Any:
+    """Read a model written by :func:`save`."""
+    return read_model(cls, path, KIND, _restore)
+
+
+def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
+    settings = meta["settings"]
+    model = cls(**{name: from_plain(value) for name, value in settings.items()})
+    model._validate_params()
+    model.n_features_in_ = int(meta["n_features"])
+    restore_names(model, meta["feature_names"])
+    check_numbers(arrays)
+    for name in _NUMBERS:
+        setattr(model, name, float(meta["numbers"][name]))
+    model.n_iter_ = int(model.n_iter_)
+    model.notes_ = meta["notes"]
+    model._mixture = _mixture(arrays, "mixture_", 0, model.n_features_in_)
+    kept = "kept_weights" in arrays
+    model.posterior_ = _mixture(arrays, "kept_", 2, model.n_features_in_) if kept else None
+    sampled = isinstance(model.choice("inference"), Sampling)
+    if sampled != kept:
+        raise ValueError("it has no draws, or draws of another inference")
+    found = {k.removeprefix("trace_"): v for k, v in arrays.items() if k.startswith("trace_")}
+    model.trace_ = Draws(found, needed=NEEDED if sampled else None)
+    model.diagnostics_ = model.trace_.summary() if sampled else None
+    if "labels" in arrays:
+        model.labels_ = arrays["labels"]
+        if model.labels_.ndim != 1 or model.labels_.dtype.kind not in "iu":
+            raise ValueError("its labels are no list of numbers")
+    return model
+
+
+def _mixture(arrays: dict[str, np.ndarray], prefix: str, n_axes: int, dim: int) -> Mixture:
+    """A mixture whose arrays fit together."""
+    found = Mixture(*(arrays[prefix + name] for name in Mixture._fields))
+    shape = found.weights.shape
+    good = len(shape) == n_axes + 1 and 0 not in shape
+    good = good and found.concentrations.shape == shape and found.directions.shape == (*shape, dim)
+    if not good or any(leaf.dtype.kind != "f" for leaf in found):
+        raise ValueError("the sizes of its arrays do not fit together")
+    if np.any(found.weights < 0) or not np.allclose(found.weights.sum(axis=-1), 1.0, atol=1e-4):
+        raise ValueError("its weights are not shares")
+    if np.any(found.concentrations < 0):
+        raise ValueError("a concentration is negative")
+    return found
+
+
+def to_arviz(model: Any) -> Any:
+    """The container of ArviZ; see :meth:`SphericalMixture.to_arviz`."""
+    from wideangle.arviz_adapter import to_arviz as convert
+
+    groups = {"posterior": dict(model.trace_.values)}
+    if model.posterior_ is not None:
+        groups["posterior_raw"] = model.posterior_._asdict()
+    return convert(groups)

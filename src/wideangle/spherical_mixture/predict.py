@@ -1,0 +1,59 @@
+"""What mixtures say of rows: shares of the clusters, densities, and which rows belong together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from wideangle.sphere.vmf import values_on_host
+from wideangle.spherical_mixture.rows import MemoryRows, as_units, shares
+from wideangle.spherical_mixture.task import Mixture
+
+
+def log_mixture(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
+    """Natural parameters and offsets with which a pass gives log densities against uniform."""
+    dim = mixture.directions.shape[1]
+    with np.errstate(divide="ignore"):
+        offsets = np.log(np.asarray(mixture.weights, np.float64))
+    offsets -= values_on_host(mixture.concentrations, dim).log_mean
+    return mixture.concentrations[:, None] * mixture.directions, offsets
+
+
+def describe(mixture: Mixture, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the clusters (n, K), and log densities against uniform (n,), of rows as given.
+
+    Of a row without a direction they are the weights, and 0.
+    """
+    units, live = as_units(X)
+    parts = shares(MemoryRows(units, live.astype(np.float64)), *log_mixture(mixture))
+    found = [(np.float64(responsible), logs) for responsible, logs in parts]
+    proba, logs = (np.concatenate(part) for part in zip(*found, strict=True))
+    proba[~live] = mixture.weights
+    proba /= proba.sum(axis=1, keepdims=True)  # of single precision to the last digit of double
+    return proba, np.where(live, logs, 0.0)
+
+
+def states_of(kept: Mixture) -> list[Mixture]:
+    """The states of all chains, one after the other."""
+    flat: Mixture = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), kept)
+    return [Mixture(*one) for one in zip(*flat, strict=True)]
+
+
+def mean_log_density(states: list[Mixture], X: Any) -> np.ndarray:
+    """Log of the mean density over states, against uniform."""
+    logs = np.array([describe(state, X)[1] for state in states])
+    top = logs.max(axis=0)
+    return np.log(np.mean(np.exp(logs - top), axis=0)) + top
+
+
+def similarity(states: list[Mixture], X: Any) -> np.ndarray:
+    """Probability that rows belong to one cluster, averaged over states, (n, n)."""
+    total = np.zeros((X.shape[0], X.shape[0]))
+    for state in states:
+        proba = describe(state, X)[0]
+        total += proba @ proba.T
+    total /= len(states)
+    np.fill_diagonal(total, 1.0)
+    return total

@@ -1,0 +1,219 @@
+r"""Rows on the sphere, in blocks, and what one pass over them gives.
+
+With the expected natural parameters :math:`\eta_k` of the clusters and offsets :math:`o_k` (log
+weight minus log normaliser) a pass finds, for rows x of length one and weight w,
+
+.. math:: r_{nk} \propto e^{\eta_k\cdot x_n + o_k}, \qquad
+          n_k = \sum_n w_n r_{nk}, \qquad R_k = \sum_n w_n r_{nk} x_n,
+
+and the log of the sum over clusters of each row: two matrix products and little else. Products are
+in single precision; sums over blocks in double precision, on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from wideangle.streaming.sources import RowSource, chunks
+from wideangle.types import Array
+
+BLOCK = 8192
+"""Rows of a block: a block and its responsibilities stay near the processor."""
+LEAST = 128
+"""Fewer rows are filled up to a power of two, so that few sizes are compiled."""
+
+
+class Statistics(NamedTuple):
+    """What a pass says of each cluster, and of all rows."""
+
+    counts: np.ndarray
+    """Weight of the rows of each cluster, (K,)."""
+    resultants: np.ndarray
+    """Sums of the rows of each cluster, (K, p)."""
+    log_lik: float
+    """Sum over rows of the log of the sum over clusters."""
+
+
+class Rows(Protocol):
+    """Blocks of rows of length one (or zero, with weight zero), as often as they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
+        """Block, weights, and the number of rows in it; the rest of the block is filling."""
+        ...
+
+
+class MemoryRows:
+    """Rows in memory, dense ones on the device in single precision, sparse ones on the host."""
+
+    def __init__(self, units: Any, weights: np.ndarray) -> None:
+        self.shape: tuple[int, int] = units.shape
+        self.weights = weights
+        self.sparse: bool = sp.issparse(units)
+        n_rows = units.shape[0]
+        size = BLOCK if n_rows > BLOCK else max(LEAST, 1 << (n_rows - 1).bit_length())
+        self._size = size
+        parts = [slice(i, i + size) for i in range(0, n_rows, size)]
+        self._blocks = [_filled(units[part], weights[part], size) for part in parts]
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
+        return iter(self._blocks)
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """Rows at ascending places, dense."""
+        found = []
+        for i, (block, _, n_rows) in enumerate(self._blocks):
+            inside = places[(places >= i * self._size) & (places < i * self._size + n_rows)]
+            rows: Any = block if sp.issparse(block) else np.asarray(block)
+            part = rows[inside - i * self._size]
+            found.append(part.toarray() if sp.issparse(part) else part)
+        return np.concatenate(found)
+
+    def sample(self, rng: np.random.Generator, most: int) -> MemoryRows:
+        """These rows, or at most so many of those that count."""
+        live = np.flatnonzero(self.weights > 0)
+        if len(live) <= most:
+            return self
+        chosen = np.sort(rng.choice(live, most, replace=False))
+        return MemoryRows(self.take(chosen), self.weights[chosen])
+
+
+class SourceRows:
+    """Rows of a file, read again in every pass."""
+
+    def __init__(self, source: RowSource) -> None:
+        self.shape = source.shape
+        self._source = source
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
+        for _, rows in chunks(self._source, BLOCK):
+            if not np.isfinite(rows).all():
+                raise ValueError("the rows hold NaN or infinity.")
+            units, live = as_units(rows)
+            yield _filled(units, live.astype(np.float64), BLOCK)
+
+
+def sample_source(source: RowSource, rng: np.random.Generator, most: int) -> MemoryRows:
+    """At most so many rows of a file, evenly from all of it."""
+    chosen = np.sort(rng.choice(source.shape[0], min(most, source.shape[0]), replace=False))
+    parts = [
+        rows[chosen[(chosen >= first) & (chosen < first + len(rows))] - first]
+        for first, rows in chunks(source, BLOCK)
+    ]
+    units, live = as_units(np.concatenate(parts))
+    if not live.any():
+        raise ValueError("the rows are zero in all columns: they have no direction.")
+    return MemoryRows(units, live.astype(np.float64))
+
+
+def as_units(X: Any) -> tuple[Any, np.ndarray]:
+    """Rows divided by their lengths, single precision, and which rows have a direction."""
+    if sp.issparse(X):
+        peaks = np.asarray(abs(X).max(axis=1).todense(), np.float64).ravel()
+        live = peaks > 0
+        scaled = sp.diags(1.0 / np.where(live, peaks, 1.0)) @ X.astype(np.float64)
+        lengths = np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1))).ravel()
+        units = sp.diags(1.0 / np.where(live, lengths, 1.0)) @ scaled
+        return sp.csr_matrix(units.astype(np.float32)), live
+    X = np.asarray(X)
+    # Divided by the largest entry first: the square of a length may overflow.
+    peaks = np.max(np.abs(X), axis=1, initial=0.0).astype(np.float64)
+    live = peaks > 0
+    units = np.empty(X.shape, np.float32)
+    for part in (slice(i, i + BLOCK) for i in range(0, len(X), BLOCK)):
+        scaled = X[part] / np.where(live[part], peaks[part], 1.0)[:, None]
+        lengths = np.sqrt(np.einsum("np,np->n", scaled, scaled))
+        units[part] = scaled / np.where(live[part], lengths, 1.0)[:, None]
+    return units, live
+
+
+def _filled(rows: Any, weights: np.ndarray, size: int) -> tuple[Any, Any, int]:
+    n_rows = rows.shape[0]
+    if sp.issparse(rows):
+        return rows, weights, n_rows
+    room = size - n_rows
+    if room:
+        rows, weights = np.pad(rows, ((0, room), (0, 0))), np.pad(weights, (0, room))
+    return jnp.asarray(rows, jnp.float32), jnp.asarray(weights, jnp.float32), n_rows
+
+
+# ---------------------------------------------------------------- passes
+
+
+def gather(rows: Rows, natural: np.ndarray, offsets: np.ndarray) -> Statistics:
+    """One pass: responsibilities of all rows, summed up."""
+    n_clusters, dim = natural.shape
+    counts, resultants = np.zeros(n_clusters), np.zeros((n_clusters, dim))
+    total = 0.0
+    waiting: list[tuple[Any, Any, int]] = []
+
+    def take(found: Any, weights: Any, n_rows: int) -> float:
+        counts[:] += np.asarray(found[0], np.float64)
+        resultants[:] += np.asarray(found[1], np.float64)
+        parts = np.asarray(weights, np.float64) * np.asarray(found[2], np.float64)
+        return float(parts[:n_rows].sum())
+
+    parameters = np.float32(natural), np.float32(offsets)
+    for block, weights, n_rows in rows:
+        make = _sparse_block if sp.issparse(block) else _dense_block
+        waiting.append((make(block, weights, *parameters), weights, n_rows))
+        if len(waiting) > 1:  # the next block is computed while the last one is fetched
+            total += take(*waiting.pop(0))
+    for one in waiting:
+        total += take(*one)
+    return Statistics(counts, resultants, total)
+
+
+def shares(
+    rows: Rows, natural: np.ndarray, offsets: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Block by block the responsibilities (n, K) and the log of the sum of each row (n,)."""
+    parameters = np.float32(natural), np.float32(offsets)
+    for block, _, n_rows in rows:
+        make = _sparse_shares if sp.issparse(block) else _dense_shares
+        responsible, logs = make(block, *parameters)
+        yield np.asarray(responsible)[:n_rows], np.asarray(logs, np.float64)[:n_rows]
+
+
+@jax.jit
+def _dense_shares(rows: Array, natural: Array, offsets: Array) -> tuple[Array, Array]:
+    logits = jnp.dot(rows, natural.T, precision="highest") + offsets
+    top = jnp.max(logits, axis=1, keepdims=True)
+    parts = jnp.exp(logits - top)
+    total = jnp.sum(parts, axis=1, keepdims=True)
+    return parts / total, (jnp.log(total) + top)[:, 0]
+
+
+@jax.jit
+def _dense_block(rows: Array, weights: Array, natural: Array, offsets: Array) -> Any:
+    responsible, logs = _dense_shares(rows, natural, offsets)
+    weighted = responsible * weights[:, None]
+    resultants = jnp.dot(weighted.T, rows, precision="highest")
+    return jnp.sum(weighted, axis=0), resultants, logs
+
+
+def _sparse_shares(rows: Any, natural: np.ndarray, offsets: np.ndarray) -> Any:
+    parts = np.asarray(rows @ natural.T) + offsets
+    top = parts.max(axis=1, keepdims=True)
+    np.exp(np.subtract(parts, top, out=parts), out=parts)
+    total = parts.sum(axis=1, keepdims=True)
+    parts /= total
+    return parts, (np.log(total) + top)[:, 0]
+
+
+def _sparse_block(
+    rows: Any, weights: np.ndarray, natural: np.ndarray, offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    responsible, logs = _sparse_shares(rows, natural, offsets)
+    weighted = responsible * weights.astype(np.float32)[:, None]
+    return weighted.sum(axis=0, dtype=np.float64), np.asarray(rows.T @ weighted).T, logs

@@ -1,0 +1,260 @@
+"""Chains of the Gibbs sampler: where they begin, how long they are, what is kept of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wideangle.infer.run import Run, run
+from wideangle.infer.stopping import until_converged
+from wideangle.posterior import Draws, evenly
+from wideangle.settings import AUTO, Maximise
+from wideangle.sphere.vmf import log_mean_exp
+from wideangle.spherical_mixture import ascent
+from wideangle.spherical_mixture.centres import prior_quantiles
+from wideangle.spherical_mixture.partition import closest
+from wideangle.spherical_mixture.predict import log_mixture, states_of
+from wideangle.spherical_mixture.rows import BLOCK, MemoryRows, shares
+from wideangle.spherical_mixture.sweep import Chain, Design, Problem, recipe_of
+from wideangle.spherical_mixture.task import Fitted, Mixture, Task
+
+N_WARMUP, MAX_TIME = 200, 120.0
+FIRST = 100
+"""Draws of the first block of chains of automatic length."""
+KEPT = 64
+"""Most states kept of a chain."""
+COMPARED = 64
+"""Partitions among which the summary is looked for."""
+WATCHED = 12
+"""Rows whose density is looked at."""
+NEEDED = ("log_lik", "density")
+"""Numbers of the trace that predictions depend on."""
+MAX_BYTES = 2**31
+"""Most memory of sparse rows made dense."""
+
+
+def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
+    """Draws of chains in the posterior, and the partition that sums them up."""
+    began = time.monotonic()
+    live = np.flatnonzero(rows.weights > 0)
+    if 4 * len(live) * rows.shape[1] > MAX_BYTES and rows.sparse:
+        raise ValueError(
+            f"{len(live):,} sparse rows of {rows.shape[1]:,} columns are too many for chains, "
+            "which work on dense rows: use inference='map' or 'vi', or TruncatedSVD first."
+        )
+    task = ascent.with_tightness(rng, task, rows)
+    with jax.enable_x64(True):  # of single precision counts of many rows would leave no digits
+        chains = _Chains(rng, task, rows, live)
+        ending = chains.draw(task, began)
+    notes: dict[str, Any] = {
+        "n_passes": chains.draws.n_chains * chains.draws.n_draws,
+        "acceptance": chains.acceptance,
+        "interrupted": chains.interrupted,
+    }
+    if ending is not None:
+        notes["ending"] = ending
+    kept, partitions = chains.kept()
+    flat = partitions.reshape(-1, partitions.shape[-1])
+    compared = evenly(len(flat), COMPARED)
+    best = compared[closest(flat[compared], rows.weights[live])]
+    mixture, chosen = states_of(kept)[best], flat[best]
+    mixture, places = _used_first(mixture, chosen, infinite=task.infinite)
+    labels = np.full(rows.shape[0], np.argmax(mixture.weights))
+    labels[live] = places[chosen]
+    trace = dict(chains.draws.values)
+    alpha = float(np.mean(trace["alpha"]))
+    return Fitted(mixture, task.prior, alpha, trace, notes, kept, labels)
+
+
+def _used_first(
+    mixture: Mixture, labels: np.ndarray, *, infinite: bool
+) -> tuple[Mixture, np.ndarray]:
+    """An infinite mixture with its used clusters only, and where each cluster has gone."""
+    n = len(mixture.weights)
+    if not infinite:
+        return mixture, np.arange(n)
+    used = np.unique(labels)
+    places = np.zeros(n, int)
+    places[used] = np.arange(len(used))
+    weights = mixture.weights[used]
+    parts = mixture.directions[used], mixture.concentrations[used], weights / weights.sum()
+    return Mixture(*parts), places
+
+
+class _Chains:
+    """Chains, their draws so far, and some of their states."""
+
+    def __init__(
+        self, rng: np.random.Generator, task: Task, rows: MemoryRows, live: np.ndarray
+    ) -> None:
+        self._n_rows = len(live)
+        self._design = Design(task.prior.kind, task.infinite, task.learn_alpha)
+        self._problem = make_problem(rows.take(live), rows.weights[live], task)
+        self._key = jax.random.key(int(rng.integers(2**31)))
+        self._n_chains = task.inference.n_chains
+        starts = [start_of(rng, task, rows, live, self._problem) for _ in range(self._n_chains)]
+        self._start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+        self._options = {
+            "n_warmup": N_WARMUP if task.inference.n_warmup is None else task.inference.n_warmup,
+            "thin": task.inference.thin or 1,
+            "progress": task.progress,
+        }
+        self._state: Any = None
+        self._states: list[tuple[int, Mixture, np.ndarray]] = []
+        self.draws = Draws({})
+        self.acceptance: dict[str, float] = {}
+        self.interrupted = False
+
+    def draw(self, task: Task, began: float) -> dict[str, Any] | None:
+        """As many draws as were asked for, or as predictions need."""
+        chosen = task.inference
+        if chosen.n_draws != AUTO:
+            self._extend(chosen.n_draws)
+            return None
+        limit = MAX_TIME if chosen.max_time is None else chosen.max_time
+        left = limit - (time.monotonic() - began)
+        return until_converged(self._watch, max_time=left, first=FIRST)._asdict()
+
+    def _watch(self, n_draws: int) -> dict[str, np.ndarray] | None:
+        self._extend(n_draws)
+        if self.interrupted:
+            return None
+        return {name: self.draws.values[name] for name in NEEDED}
+
+    def _extend(self, n_draws: int) -> None:
+        """Run all chains until they have so many draws; states are kept at even distances."""
+        n_done = self.draws.n_draws if self.draws.values else 0
+        for end in np.unique(np.linspace(n_done, n_draws, KEPT + 1).astype(int))[1:]:
+            found = self._run(int(end))
+            if found.draws.n_draws:
+                self.draws = self.draws.followed_by(found.draws) if n_done else found.draws
+                n_done = self.draws.n_draws
+                self._keep(n_done)
+            if found.interrupted:
+                self.interrupted = True
+                if n_done == 0:
+                    raise KeyboardInterrupt("stopped before the first draw")
+                return
+
+    def _run(self, n_draws: int) -> Run:
+        """Up to so many draws, with as much room for clusters as that takes."""
+        while True:
+            found = run(
+                self._key,
+                recipe_of(self._design),
+                self._start,
+                n_draws=n_draws,
+                n_chains=self._n_chains,
+                data=self._problem,
+                collect=_collect,
+                resume=self._state,
+                **self._options,
+            )
+            if not np.asarray(found.state.latents.overflow).any():
+                self._state, self.acceptance = found.state, found.acceptance
+                return found
+            self._start = _with_more_room(self._start)
+            if self._state is not None:
+                roomy = _with_more_room(self._state.latents)
+                self._state = self._state._replace(latents=roomy)
+
+    def _keep(self, n_draws: int) -> None:
+        chain: Chain = jax.tree.map(np.asarray, self._state.latents)
+        logs = chain.log_weights - np.logaddexp.reduce(chain.log_weights, axis=1, keepdims=True)
+        mixture = Mixture(
+            np.float32(chain.directions), np.float32(chain.concentrations), np.exp(logs)
+        )
+        labels = chain.assignments.reshape(self._n_chains, -1)[:, : self._n_rows]
+        self._states.append((n_draws, mixture, labels.astype(np.int32)))
+        if len(self._states) > 2 * KEPT:
+            self._states = self._states[1::2]
+
+    def kept(self) -> tuple[Mixture, np.ndarray]:
+        """States and partitions, (chain, state, ...)."""
+        chosen = [self._states[i] for i in evenly(len(self._states), KEPT)]
+        room = max(len(mixture.weights[0]) for _, mixture, _ in chosen)
+
+        def padded(leaf: np.ndarray) -> np.ndarray:
+            extra = [(0, 0), (0, room - leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2)
+            return np.pad(leaf, extra)
+
+        mixtures = [jax.tree.map(padded, mixture) for _, mixture, _ in chosen]
+        joined = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *mixtures)
+        return joined, np.stack([labels for *_, labels in chosen], axis=1)
+
+
+def _collect(chain: Chain, problem: Problem) -> dict[str, Any]:
+    """Numbers that do not depend on how clusters are numbered."""
+    dim = chain.directions.shape[1]
+    flat = problem.rows.reshape(-1, dim)
+    n_rows = jnp.sum(problem.weights > 0)
+    places = jnp.linspace(0, n_rows - 1, WATCHED).astype(int)
+    natural = chain.concentrations[:, None] * chain.directions
+    offsets = chain.log_weights - log_mean_exp(chain.concentrations, dim)
+    logs = jax.nn.logsumexp(flat[places] @ natural.T + offsets, axis=1)
+    return {
+        "log_lik": chain.log_lik,
+        "density": logs,
+        "n_used": jnp.sum(chain.counts > 0).astype(jnp.result_type(float)),
+        "alpha": chain.alpha,
+        "concentration": jnp.sum(chain.counts * chain.concentrations) / jnp.sum(chain.counts),
+    }
+
+
+def make_problem(units: np.ndarray, weights: np.ndarray, task: Task) -> Problem:
+    """Rows in blocks, and the prior, for double precision."""
+    n_rows, dim = units.shape
+    size = min(BLOCK, n_rows)
+    room = -n_rows % size
+    rows = np.pad(units, ((0, room), (0, 0))).reshape(-1, size, dim)
+    parts = np.pad(weights, (0, room)).reshape(-1, size)
+    prior = task.prior
+    strength, cosine, counted = (jnp.asarray(x, jnp.result_type(float)) for x in prior[:3])
+    logs, levels = prior_quantiles(prior, dim)
+    table = jnp.asarray(logs), jnp.asarray(levels)
+    blocks = jnp.asarray(rows, jnp.float32), jnp.asarray(parts, jnp.float32)
+    return Problem(*blocks, strength, cosine, counted, table)
+
+
+def start_of(
+    rng: np.random.Generator, task: Task, rows: MemoryRows, live: np.ndarray, problem: Problem
+) -> Chain:
+    """Near the result of some passes of a maximisation, from a start of its own."""
+    short = task._replace(inference=Maximise(n_starts=1, n_passes=ascent.START_PASSES))
+    sample = rows.sample(rng, ascent.SAMPLE)
+    found = ascent.fit(rng, short, sample, sample).mixture
+    parts = [np.argmax(part, axis=1) for part, _ in shares(rows, *log_mixture(found))]
+    labels = np.concatenate(parts)[live]
+    counts = np.bincount(labels, rows.weights[live], minlength=task.n_components)
+    filled = np.pad(labels, (0, problem.weights.size - len(labels)))
+    return Chain(
+        jnp.asarray(found.directions),
+        jnp.asarray(found.concentrations),
+        jnp.log(jnp.asarray(found.weights)),
+        jnp.asarray(task.alpha, jnp.result_type(float)),
+        jnp.asarray(filled.reshape(problem.weights.shape), jnp.int32),
+        jnp.asarray(counts),
+        jnp.zeros((), jnp.result_type(float)),
+        jnp.array(False),
+    )
+
+
+def _with_more_room(chains: Chain) -> Chain:
+    """Room for twice as many clusters; nothing is in the new places until the next sweep."""
+
+    def wider(leaf: Any, value: float) -> Any:
+        leaf = np.asarray(leaf)
+        extra = [(0, 0), (0, leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2)
+        return jnp.asarray(np.pad(leaf, extra, constant_values=value))
+
+    return chains._replace(
+        directions=wider(chains.directions, 0.0),
+        concentrations=wider(chains.concentrations, 1.0),
+        log_weights=wider(chains.log_weights, -np.inf),
+        counts=wider(chains.counts, 0.0),
+        overflow=jnp.zeros_like(chains.overflow, bool),
+    )
