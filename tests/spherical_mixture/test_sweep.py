@@ -22,7 +22,7 @@ def simulate(key, design):
     """Everything from the prior, and rows from the model."""
     n = ROOM[design.infinite]
     keys = jax.random.split(key, 6)
-    alpha = jax.random.exponential(keys[0]) * ALPHA_MEAN if design.learn_alpha else jnp.array(1.5)
+    alpha = jax.random.exponential(keys[0]) * ALPHA_MEAN if design.learn_alpha else jnp.array(0.7)
     if design.infinite:
         logs = jax.vmap(jax.random.loggamma)(
             jax.random.split(keys[1], n), jnp.tile(jnp.stack([jnp.ones(()), alpha]), (n, 1))
