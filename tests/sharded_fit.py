@@ -27,7 +27,6 @@ from wideangle import (  # noqa: E402
     LatentFeatureModel,
     MixtureOfExpertsClassifier,
     Sampling,
-    Search,
     Variational,
 )
 from wideangle.infer import ascent  # noqa: E402
@@ -101,8 +100,7 @@ def by_features():
     rows = rows + 0.4 * generator.normal(size=rows.shape)
     model = LatentFeatureModel(
         prior="vmf",
-        inference=Sampling(n_chains=1, n_warmup=3, n_draws=2, thin=3),
-        search=Search(hops=0),
+        inference=Sampling(n_chains=1, n_warmup=3, n_draws=2, thin=3, hops=0),
         random_state=0,
         progress=False,
     ).fit(rows)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         MutualAngularPrior,
         PitmanYor,
         Sampling,
-        Search,
         Variational,
         VonMisesFisherPrior,
     )
@@ -70,7 +69,6 @@ _LAZY = {
             "MutualAngularPrior",
             "PitmanYor",
             "Sampling",
-            "Search",
             "Variational",
             "VonMisesFisherPrior",
         ),
@@ -107,7 +105,6 @@ __all__ = [
     "PitmanYor",
     "PolarComponents",
     "Sampling",
-    "Search",
     "SphericalMixture",
     "TableEncoder",
     "Variational",

@@ -28,7 +28,7 @@ class Presented:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: arrays are NumPy's, and chains to go on with (``warm_start``) stay here."""
-        state = super().__getstate__()  # pyright: ignore[reportAttributeAccessIssue]
+        state: Any = super().__getstate__()
         kept = {name: value for name, value in state.items() if name != "_last_chains"}
         return {name: jax.tree.map(_as_numpy, value) for name, value in kept.items()}
 

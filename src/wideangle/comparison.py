@@ -86,7 +86,8 @@ def compare(estimator: Any, X: Any, y: Any = None, *, cv: Any = 5, scoring: Any 
     if scoring is None:
         unit = "log-likelihood of a row" if classifies else "score of the model"
         scoring = "neg_log_loss" if classifies else None
-    folds = list(check_cv(cv, y, classifier=classifies).split(X, y))
+    splitter: Any = check_cv(cv, y, classifier=classifies)
+    folds = list(splitter.split(X, y))
     if len(folds) < 2:  # noqa: PLR2004
         raise ValueError(f"cv={cv!r}: an interval needs at least two folds.")
     scores = [
@@ -102,7 +103,8 @@ def compare(estimator: Any, X: Any, y: Any = None, *, cv: Any = 5, scoring: Any 
 
 def without_repulsion(estimator: Any) -> Any:
     """A copy whose mutual-angular priors are independent, with the same lengths."""
-    twin, found = clone(estimator), False
+    twin: Any = clone(estimator)
+    found = False
     for name, value in twin.get_params().items():
         if name == "prior" or name.endswith("__prior"):
             pair = value if isinstance(value, tuple) else (value,)

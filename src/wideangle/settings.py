@@ -1,4 +1,4 @@
-"""What a user chooses: a prior, a process, an inference, a search, each as a small object.
+"""What a user chooses: a prior, a process, an inference, each as a small object.
 
 They hold parameters and nothing else, as scikit-learn's estimators do, so ``clone``, ``repr``,
 ``set_params(prior__cosine=0.3)`` and ``GridSearchCV`` reach every one of them. ``None`` means "the
@@ -217,6 +217,9 @@ class Sampling(Settings):
     combine : {"equal", "stacking"}
         Weights of the chains in predictions: all the same, or those whose mixture predicts best
         what was left out, for chains that sit in different modes.
+    max_features, hops : int, optional
+        Of latent features: most features that the search before the chains looks for (200 by
+        default), and its tries to improve on what it found (by default as many as pay off).
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -227,6 +230,8 @@ class Sampling(Settings):
         "kernel": [StrOptions({"hmc", "geodesic", "metropolis", "gibbs"}), None],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "combine": [StrOptions({"equal", "stacking"})],
+        "max_features": _COUNT,
+        "hops": [Interval(Integral, 0, None, closed="left"), None],
     }
 
     n_warmup: int | None = None
@@ -236,6 +241,8 @@ class Sampling(Settings):
     kernel: str | None = None
     max_time: float | None = None
     combine: str = "equal"
+    max_features: int | None = None
+    hops: int | None = None
 
     def check(self) -> None:
         """Also refuse a time limit that nothing would obey."""
@@ -315,27 +322,6 @@ class Maximise(Settings):
     n_passes: int | None = None
     diversity: Any = 0.0
     gamma: float = 1.0
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class Search(Settings):
-    """The search for features that chains of the latent feature model begin from.
-
-    Parameters
-    ----------
-    max_features : int
-        Most features to look for.
-    hops : int, optional
-        Tries to improve on what was found; by default as many as pay off.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "max_features": [Interval(Integral, 1, None, closed="left")],
-        "hops": [Interval(Integral, 0, None, closed="left"), None],
-    }
-
-    max_features: int = 200
-    hops: int | None = None
 
 
 Choices = Mapping[str | None, type[Settings]]

@@ -17,7 +17,7 @@ QUICK = {
     "inference__n_draws": N_DRAWS,
     "inference__n_chains": N_CHAINS,
     "inference__thin": 1,
-    "search__hops": 0,
+    "inference__hops": 0,
     "progress": False,
     "random_state": 0,
 }

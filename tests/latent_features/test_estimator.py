@@ -330,9 +330,8 @@ def test_a_notebook_shows_the_fit():
 def test_settings_of_names_and_of_nothing_are_reached_by_their_nested_names():
     model = LatentFeatureModel()
     assert model.get_params()["inference__n_chains"] == 4
-    assert model.get_params()["search__max_features"] == 200
-    model.set_params(inference__thin=3, search__hops=2, prior__cosine=0.3, process__alpha=1.5)
-    assert (model.inference.thin, model.search.hops) == (3, 2)
+    model.set_params(inference__thin=3, inference__hops=2, prior__cosine=0.3, process__alpha=1.5)
+    assert (model.inference.thin, model.inference.hops) == (3, 2)
     again = clone(model)
     assert again.get_params(deep=False).keys() == model.get_params(deep=False).keys()
     assert repr(again) == repr(model)
@@ -357,7 +356,7 @@ def test_what_cannot_be_is_refused():
         fit(inference__kernel="geodesic")
     with pytest.raises(ValueError, match=r"prior.kind='II'"):
         fit(prior=MutualAngularPrior(kind="II"))
-    for wrong in ({"prior": DeterminantalPrior()}, {"inference": Maximise()}, {"search": "long"}):
+    for wrong in ({"prior": DeterminantalPrior()}, {"inference": Maximise()}, {"inference": "long"}):
         (name,) = wrong
         with pytest.raises(ValueError, match=f"'{name}' parameter of LatentFeatureModel"):
             LatentFeatureModel(**wrong).fit(X)

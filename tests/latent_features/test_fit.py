@@ -298,7 +298,7 @@ def test_the_best_of_the_first_searches_are_carried_on(monkeypatch):
         return found
 
     monkeypatch.setattr(lfm_fit, "find_features", noticed)
-    model = fit(search__hops=2)
+    model = fit(inference__hops=2)
     firsts = [objective for start, hops, objective in calls if start is None and hops == 0]
     carried = [start.objective for start, hops, _ in calls if start is not None and hops == 2]
     assert len(firsts) == lfm_fit.MOST_SEARCHES

@@ -10,14 +10,14 @@ SCRIPT = """
 import resource, sys, warnings
 import numpy as np
 from scipy import sparse
-from wideangle import LatentFeatureModel, Sampling, Search
+from wideangle import LatentFeatureModel, Sampling
 warnings.simplefilter("ignore")
 n_rows, n_columns = int(sys.argv[1]), int(sys.argv[2])
 rng = np.random.default_rng(0)
 X = sparse.random(n_rows, n_columns, 20 / n_columns, format="csr", rng=rng, dtype=np.float32)
 model = LatentFeatureModel(
-    inference=Sampling(n_warmup=2, n_draws=1, n_chains=1, thin=2),
-    search=Search(max_features=4), random_state=0, progress=False,
+    inference=Sampling(n_warmup=2, n_draws=1, n_chains=1, thin=2, max_features=4),
+    random_state=0, progress=False,
 ).fit(X)
 model.transform(X[:10])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle import LatentFeatureModel, Sampling, Search
+from wideangle import LatentFeatureModel, Sampling
 from wideangle.latent_features.chain import begin_chain
 from wideangle.latent_features.rows import disk
 from wideangle.latent_features.rows.disk import DiskRows
@@ -101,8 +101,7 @@ def test_a_level_too_low_leaves_the_assignments_on_disk_alone(key, tmp_path, mon
 
 
 QUICK = {
-    "inference": Sampling(n_chains=2, n_warmup=8, n_draws=6, thin=2),
-    "search": Search(hops=0),
+    "inference": Sampling(n_chains=2, n_warmup=8, n_draws=6, thin=2, hops=0),
     "progress": False,
 }
 

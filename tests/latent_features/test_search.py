@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from marks import first_quick
-from wideangle import LatentFeatureModel, Sampling, Search
+from wideangle import LatentFeatureModel, Sampling
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search import anneal as lfm_anneal
 from wideangle.latent_features.search import start as lfm_start
@@ -409,10 +409,8 @@ def test_thirty_features_of_thirty(noise, ones):
 def test_one_row_that_is_its_own_mean_has_noise():
     """Centred it is zeros but for rounding, and no noise at all would be divided by."""
     row = sparse.csr_array([[6.33352623e34, -2.20350988e21, 5.20289743e32]])
-    chain = Sampling(n_warmup=1, n_draws=1, n_chains=1, thin=1)
-    model = LatentFeatureModel(
-        prior="vmf", inference=chain, search=Search(hops=0), standardise=True, random_state=0
-    )
+    chain = Sampling(n_warmup=1, n_draws=1, n_chains=1, thin=1, hops=0)
+    model = LatentFeatureModel(prior="vmf", inference=chain, standardise=True, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(row)

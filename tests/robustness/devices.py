@@ -23,7 +23,6 @@ from wideangle import (
     LatentFeatureModel,
     MixtureOfExpertsClassifier,
     Sampling,
-    Search,
 )
 from wideangle.posterior import Draws
 from wideangle.settings import PRIORS
@@ -67,8 +66,7 @@ def features(device: Any, seed: int, prior: str) -> Draws:
         model = LatentFeatureModel(
             PRIORS[prior](scale=1.0),
             IndianBuffet(1.0),
-            inference=Sampling(n_warmup=200, n_draws=1500, n_chains=4, thin=1),
-            search=Search(max_features=10),
+            inference=Sampling(n_warmup=200, n_draws=1500, n_chains=4, thin=1, max_features=10),
             progress=False,
             random_state=seed,
         ).fit(feature_rows())

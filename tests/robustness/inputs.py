@@ -173,7 +173,7 @@ def expert_settings(name: str) -> dict[str, Any]:
 
 def feature_settings(name: str) -> dict[str, Any]:
     """Parameters of a quick fit of latent features."""
-    search = {"inference__thin": 1, "search__hops": 0, "search__max_features": 4}
+    search = {"inference__thin": 1, "inference__hops": 0, "inference__max_features": 4}
     return COMMON | SHORT | search | FEATURES[name]
 
 

@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from saving import saving_at_once
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, Sampling, Search
+from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, Sampling
 from wideangle.runs.train import versions
 from wideangle.storage import StorageError, bundle, checkpoint
 
@@ -54,8 +54,8 @@ def model_of(name: str, seed: int, folder: Path | None) -> Any:
     common = {"checkpoint": folder, "progress": False, "random_state": seed}
     if name == "mcmc":
         return MixtureOfExpertsClassifier(2, prior="gaussian", inference=chains, **common)
-    few = Search(hops=0, max_features=4)
-    return LatentFeatureModel("gaussian", inference=chains, search=few, n_jobs=2, **common)
+    chains = Sampling(n_chains=2, thin=1, hops=0, max_features=4, **LONG)
+    return LatentFeatureModel("gaussian", inference=chains, n_jobs=2, **common)
 
 
 def fit(name: str, seed: int, folder: Path | None) -> Any:

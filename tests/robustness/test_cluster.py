@@ -17,7 +17,6 @@ from wideangle import (
     Maximise,
     MixtureOfExpertsClassifier,
     Sampling,
-    Search,
 )
 from wideangle.cluster import on_cluster
 from wideangle_lab.paper.records import read_all
@@ -94,9 +93,9 @@ def test_a_grid_search_survives_the_loss_of_a_worker():
 
 def fit_features(seed, X):
     """One fit of several with different seeds."""
-    chain = Sampling(n_warmup=5, n_draws=10, n_chains=1, thin=1)
+    chain = Sampling(n_warmup=5, n_draws=10, n_chains=1, thin=1, hops=0)
     model = LatentFeatureModel(
-        "gaussian", inference=chain, search=Search(hops=0), progress=False, n_jobs=1,
+        "gaussian", inference=chain, progress=False, n_jobs=1,
         random_state=seed,
     )  # fmt: skip
     return model.fit(X).trace_.values["log_joint"]

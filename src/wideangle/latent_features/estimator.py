@@ -19,7 +19,15 @@ from wideangle.base import Presented
 from wideangle.checks import check_count, check_not_forked, check_path, check_table
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
-from wideangle.latent_features.fit import SAMPLE_SWEEPS, Fitted, Task, fit, fit_on_disk, n_workers
+from wideangle.latent_features.fit import (
+    MAX_FEATURES,
+    SAMPLE_SWEEPS,
+    Fitted,
+    Task,
+    fit,
+    fit_on_disk,
+    n_workers,
+)
 from wideangle.latent_features.posterior import (
     NEEDED,
     agreement,
@@ -53,7 +61,6 @@ from wideangle.settings import (
     NamedChoices,
     PitmanYor,
     Sampling,
-    Search,
     as_plain,
 )
 from wideangle.sphere.geometry import Diversity, diversity
@@ -92,8 +99,6 @@ class LatentFeatureModel(
         bytes, beside the data, three N x K arrays of floats per chain at work, and no other array
         that grows with N. The kernel is ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU
         unless it is set.
-    search : Search, optional
-        Search for features before the chains.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
@@ -161,13 +166,11 @@ class LatentFeatureModel(
         "prior": _PRIORS,
         "process": PROCESSES,
         "inference": {None: Sampling},
-        "search": {None: Search},
     }
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "prior": [StrOptions(set(_PRIORS)), *_PRIORS.values()],
         "process": [StrOptions(set(PROCESSES)), *PROCESSES.values()],
         "inference": [Sampling, None],
-        "search": [Search, None],
         # In units of the data: whether a number makes sense is checked with them.
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
         "standardise": ["boolean"],
@@ -184,7 +187,6 @@ class LatentFeatureModel(
         process: Any = "ibp",
         *,
         inference: Sampling | None = None,
-        search: Search | None = None,
         noise_scale: Any = LEARN,
         standardise: bool = False,
         n_jobs: int | None = None,
@@ -196,7 +198,6 @@ class LatentFeatureModel(
         self.prior = prior
         self.process = process
         self.inference = inference
-        self.search = search
         self.noise_scale = noise_scale
         self.standardise = standardise
         self.n_jobs = n_jobs
@@ -362,7 +363,7 @@ class LatentFeatureModel(
 
     def _task(self, shape: tuple[int, int], plan: Plan, *, on_device: bool = False) -> Task:
         """What the fit is asked for."""
-        inference, search = self.choice("inference"), self.choice("search")
+        inference = self.choice("inference")
         design, values = design_of(
             self.choice("prior"),
             self.choice("process"),
@@ -377,14 +378,14 @@ class LatentFeatureModel(
             plan,
             inference.n_chains,
             n_workers(self.n_jobs, inference.n_chains),
-            search.max_features,
-            search.hops,
+            inference.max_features or MAX_FEATURES,
+            inference.hops,
             self.progress,
         )
 
     def _plain_settings(self) -> dict[str, Any]:
         """All settings that change the draws, beside the data and the seed."""
-        names = ("prior", "process", "inference", "search")
+        names = ("prior", "process", "inference")
         return {name: as_plain(self.choice(name)) for name in names} | {
             "noise_scale": self.noise_scale
         }

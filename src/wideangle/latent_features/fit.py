@@ -30,6 +30,8 @@ from wideangle.priors.stick_breaking import Buffet
 from wideangle.types import Key
 
 SEARCHING = "searching for features"
+MAX_FEATURES = 200
+"""Most features that a search looks for, where it is not said."""
 POLL = 0.1
 """Seconds between two looks at the chains."""
 WATCHED = ("signal",)

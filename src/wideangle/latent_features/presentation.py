@@ -92,7 +92,7 @@ the rows ask for.
             "for tables, not for arrays",
         ),
         Option(
-            "--max-features", "search__max_features", int, "Most features to look for.", "200",
+            "--max-features", "inference__max_features", int, "Most features to look for.", "200",
             least=1,
         ),
         *sampling_options(100, "as many as predictions need", 8, "300"),

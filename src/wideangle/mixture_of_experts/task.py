@@ -118,6 +118,9 @@ def check_choices(prior: Any, inference: Any, checkpoint: Any) -> None:
         _check_prior(one, inference)
     if isinstance(inference, Sampling) and inference.kernel == "gibbs":
         raise ValueError("kernel='gibbs': is for latent features; use 'hmc' or leave it None.")
+    for name in ("max_features", "hops"):
+        if getattr(inference, name, None) is not None:
+            raise ValueError(f"{name}: is for latent features; leave it None.")
     if not isinstance(inference, Sampling):
         _diversity(inference)
     if checkpoint is not None:

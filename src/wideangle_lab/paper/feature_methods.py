@@ -58,7 +58,7 @@ def feature_cells(
             method,
             seed=seed,
             effort=effort,
-            settings={**PROTOCOL, **FEATURE_ROWS[method], "search__max_features": most},
+            settings={**PROTOCOL, **FEATURE_ROWS[method], "inference__max_features": most},
         )
         for seed, method, name in groups
     ]

@@ -45,7 +45,7 @@ def test_every_row_on_every_data_set():
     cells = feature_cells(data, (), (0,), USUAL["features"])
     assert len(cells) == 10 * len(FEATURE_ROWS)
     assert len({one.path for one in cells}) == len(cells)
-    assert all(one.settings["search__max_features"] == MAX_FEATURES for one in cells)
+    assert all(one.settings["inference__max_features"] == MAX_FEATURES for one in cells)
     with pytest.raises(ValueError, match="method"):
         feature_cells(data, ("IMA",), (0,), QUICK)
     assert set(REPULSED) < set(FEATURE_ROWS)

@@ -87,7 +87,7 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
 
     from wideangle.latent_features.estimator import LatentFeatureModel
     from wideangle.latent_features.rows.disk import DiskRows
-    from wideangle.settings import Sampling, Search
+    from wideangle.settings import Sampling
     from wideangle.streaming import NpyRows
     from wideangle_lab.bench.scale import drawn
 
@@ -106,8 +106,7 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
     assert source.shape[0] == rows
     model = LatentFeatureModel(
         prior="vmf",
-        inference=Sampling(n_warmup=n_warmup, n_draws=n_draws, n_chains=1, thin=1),
-        search=Search(hops=0),
+        inference=Sampling(n_warmup=n_warmup, n_draws=n_draws, n_chains=1, thin=1, hops=0),
         random_state=seed,
         progress=False,
     )
