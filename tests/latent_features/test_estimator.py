@@ -356,7 +356,8 @@ def test_what_cannot_be_is_refused():
         fit(inference__kernel="geodesic")
     with pytest.raises(ValueError, match=r"prior.kind='II'"):
         fit(prior=MutualAngularPrior(kind="II"))
-    for wrong in ({"prior": DeterminantalPrior()}, {"inference": Maximise()}, {"inference": "long"}):
+    wrongs = ({"prior": DeterminantalPrior()}, {"inference": Maximise()}, {"inference": "long"})
+    for wrong in wrongs:
         (name,) = wrong
         with pytest.raises(ValueError, match=f"'{name}' parameter of LatentFeatureModel"):
             LatentFeatureModel(**wrong).fit(X)
