@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from scipy.optimize import approx_fprime
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from contract import all_checks
 from wideangle import (
     Maximise,
     MutualAngular,
@@ -29,6 +29,14 @@ from wideangle.spherical_mixture.centres import (
 from wideangle.storage import StorageError
 from wideangle.streaming import NpyRows
 
+SEEDS = "seeds are drawn from rows: equal in distribution, not bit for bit"
+CLASSIFIERS = "asks every estimator with predict_proba for the tags of a classifier"
+FAILING = {
+    "check_sample_weight_equivalence_on_dense_data": SEEDS,
+    "check_sample_weight_equivalence_on_sparse_data": SEEDS,
+    "check_estimator_sparse_array": CLASSIFIERS,
+    "check_estimator_sparse_matrix": CLASSIFIERS,
+}
 CHAINS = Sampling(n_warmup=20, n_draws=20, n_chains=2)
 
 
@@ -196,6 +204,6 @@ def test_chains_find_the_clusters_and_sum_them_up(n, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@all_checks(SphericalMixture(3, inference=Maximise(n_starts=1), progress=False, random_state=0))
+@parametrize_with_checks([make(3, Maximise(n_starts=1))], expected_failed_checks=lambda _: FAILING)
 def test_the_contract_of_scikit_learn(estimator, check):
     check(estimator)

@@ -186,7 +186,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     def _validated(self, X: Any, *, reset: bool) -> Any:
         return validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
-            ensure_min_features=2,
+            ensure_min_features=2 if reset else 1,
         )  # fmt: skip
 
     def _validate_params(self) -> None:
@@ -249,7 +249,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability that each row belongs to each of the clusters, (N, K)."""
-        return predictive.describe(self._mixture, self._rows(X))[0]
+        X = self._rows(X)
+        return predictive.describe(self._mixture, X)[0]
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable cluster of each row."""

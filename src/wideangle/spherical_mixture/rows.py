@@ -119,12 +119,17 @@ def sample_source(source: RowSource, rng: np.random.Generator, most: int) -> Mem
 def as_units(X: Any) -> tuple[Any, np.ndarray]:
     """Rows divided by their lengths, single precision, and which rows have a direction."""
     if sp.issparse(X):
-        peaks = np.asarray(abs(X).max(axis=1).todense(), np.float64).ravel()
+        X = sp.csr_matrix(X)
+        starts, values = X.indptr, X.data.astype(np.float64)
+        places = np.repeat(np.arange(X.shape[0]), np.diff(starts))
+        peaks = np.zeros(X.shape[0])
+        np.maximum.at(peaks, places, np.abs(values))
         live = peaks > 0
-        scaled = sp.diags(1.0 / np.where(live, peaks, 1.0)) @ X.astype(np.float64)
-        lengths = np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1))).ravel()
-        units = sp.diags(1.0 / np.where(live, lengths, 1.0)) @ scaled
-        return sp.csr_matrix(units.astype(np.float32)), live
+        # Divided by the largest entry first: the square of a length may overflow.
+        values = values / np.where(live, peaks, 1.0)[places]
+        lengths = np.sqrt(np.bincount(places, values**2, minlength=X.shape[0]))
+        values = (values / np.where(live, lengths, 1.0)[places]).astype(np.float32)
+        return sp.csr_matrix((values, X.indices, starts), shape=X.shape), live
     X = np.asarray(X)
     # Divided by the largest entry first: the square of a length may overflow.
     peaks = np.max(np.abs(X), axis=1, initial=0.0).astype(np.float64)
