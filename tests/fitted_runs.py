@@ -1,4 +1,4 @@
-"""Two small runs, one of each kind, made once for all tests and processes of a test run."""
+"""Small runs, one of each kind, made once for all tests and processes of a test run."""
 
 import atexit
 import os
@@ -67,7 +67,7 @@ def make(name, job):
 
 
 def table():
-    """The file that both runs were trained on."""
+    """The file that all runs were trained on."""
     path = folder() / f"people-{os.getpid()}.csv"
     people().to_csv(path, index=False)
     return path
@@ -79,6 +79,15 @@ def experts():
     options = {"n_experts": 2, "inference": "map", "progress": False}
     options |= {"inference__n_starts": 1, "inference__n_passes": 5}
     return make("experts", Job("moe", table(), "ill", options=options))
+
+
+@cache
+def regression():
+    """Folder of a mixture of regressions, by maximisation."""
+    options = {"n_experts": 2, "inference": "map", "prior": "gaussian", "progress": False}
+    options |= {"prior__common": False, "inference__n_starts": 1, "inference__n_passes": 50}
+    plan = Plan(ignore=("ill",))
+    return make("regression", Job("regression", table(), "income", plan=plan, options=options))
 
 
 @cache

@@ -49,7 +49,7 @@ def test_help_names_the_commands_and_the_extras(command):
     listed = shown().partition("Commands")[2]
     places = [listed.index(f"│ {name} ") for name in order]
     assert places == sorted(places)
-    for kind in ("moe", "features"):
+    for kind in ("moe", "regression", "features"):
         assert f"Example: wideangle train {kind}" in shown("train", kind)
     assert 'pip install ".[report]"' in shown("demo")
     assert 'pip install -e ".[bench]"' in shown("bench")

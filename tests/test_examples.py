@@ -17,6 +17,7 @@ SHORT = {
     "plots.py": (["--rows", "60", "--sweeps", "5", "--inference", "map"], ("| angle", "| comp")),
     "spherical_mixture.py": (["--rows", "300", "--clusters", "10"], ("| clusters", "| k-means")),
     "mixture_of_experts.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
+    "regression.py": (["--folds", "1", "--experts", "2"], ("| experts",)),
 }
 N_LINES = {
     "gaussian_mixture.py": 6,
@@ -24,6 +25,7 @@ N_LINES = {
     "mixture_of_experts.py": 4,
     "plots.py": 6,
     "spherical_mixture.py": 4,
+    "regression.py": 3,
 }
 
 

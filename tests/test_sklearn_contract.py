@@ -3,7 +3,14 @@
 import pytest
 
 from contract import all_checks, checks_of_fits
-from wideangle import Maximise, MixtureOfExpertsClassifier, Sampling, Variational
+from wideangle import (
+    GaussianPrior,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    MixtureOfExpertsRegressor,
+    Sampling,
+    Variational,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
@@ -28,6 +35,23 @@ def test_the_fastest_pair_keeps_the_contract(estimator, check):
 @pytest.mark.slow
 @all_checks(make(CHAINS))
 def test_chains_keep_the_contract(estimator, check):
+    check(estimator)
+
+
+def make_regressor(inference, **prior):
+    return MixtureOfExpertsRegressor(
+        2, inference=inference, progress=False, random_state=0, **prior
+    )
+
+
+@all_checks(make_regressor(ASCENT, prior=GaussianPrior(common=False)))
+def test_the_fastest_regressor_keeps_the_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@all_checks(make_regressor(CHAINS))
+def test_chains_of_regressors_keep_the_contract(estimator, check):
     check(estimator)
 
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from wideangle.convergence import ConvergenceWarning
     from wideangle.frames.encoder import TableEncoder
     from wideangle.latent_features.estimator import LatentFeatureModel
-    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
     from wideangle.mixture_of_experts.paper_methods import paper_method
+    from wideangle.mixture_of_experts.regressor import MixtureOfExpertsRegressor
     from wideangle.settings import (
         DeterminantalPrior,
         GaussianPrior,
@@ -57,7 +58,8 @@ _LAZY = {
     "compare": "wideangle.comparison",
     "keep_compiled": "wideangle.compiled",
     "LatentFeatureModel": "wideangle.latent_features.estimator",
-    "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.estimator",
+    "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.classifier",
+    "MixtureOfExpertsRegressor": "wideangle.mixture_of_experts.regressor",
     "paper_method": "wideangle.mixture_of_experts.paper_methods",
     "SphericalMixture": "wideangle.spherical_mixture.estimator",
     **dict.fromkeys(
@@ -100,6 +102,7 @@ __all__ = [
     "LatentFeatureModel",
     "Maximise",
     "MixtureOfExpertsClassifier",
+    "MixtureOfExpertsRegressor",
     "MutualAngular",
     "MutualAngularPrior",
     "PitmanYor",

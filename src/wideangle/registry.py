@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any
 
 FAMILIES = {
-    "moe": "wideangle.mixture_of_experts.estimator:MixtureOfExpertsClassifier",
+    "moe": "wideangle.mixture_of_experts.classifier:MixtureOfExpertsClassifier",
+    "regression": "wideangle.mixture_of_experts.regressor:MixtureOfExpertsRegressor",
     "features": "wideangle.latent_features.estimator:LatentFeatureModel",
     "clusters": "wideangle.spherical_mixture.estimator:SphericalMixture",
 }

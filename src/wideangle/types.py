@@ -61,6 +61,12 @@ def as_floating(value: Any, like: Array | None = None) -> Array:
     return array.astype(jnp.result_type(float) if like is None else like.dtype)
 
 
+def as_targets(targets: Any, dtype: Any = np.float32) -> np.ndarray:
+    """Targets for a compiled program: classes as int32, quantities as ``dtype``."""
+    targets = np.asarray(targets)
+    return targets.astype(np.int32 if targets.dtype.kind in "biu" else dtype, copy=False)
+
+
 def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
     """Rows ``index`` of an array or a CSR matrix as a dense array."""
     chosen = rows[index]

@@ -26,24 +26,24 @@ def bench(
             "--area",
             "-a",
             help="Measure this area only and put it into the record that is there; may be given "
-            "several times. `defaults`, default fits of real tables, takes hours, has a record "
-            "of its own, and goes on where it was stopped.",
+            "several times. `defaults` and `regression`, default fits of real tables, take "
+            "hours, have records of their own, and go on where they were stopped.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Of defaults: this table only; may be given several times."),
+        typer.Option("--only", help="Of these two: this table only; may be given several times."),
     ] = None,
     again: Annotated[
         bool,
-        typer.Option("--again", help="Of defaults: repeat fits that the record has, not rivals."),
+        typer.Option("--again", help="Of these two: repeat fits that the record has, not rivals."),
     ] = False,
     part: Annotated[
-        str | None, typer.Option("--part", help="Of defaults: `fit` (ours) or `rivals` only.")
+        str | None, typer.Option("--part", help="Of these two: `fit` (ours) or `rivals` only.")
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Of defaults: fits at once; seconds are then left out.", min=1),
+        typer.Option("--jobs", help="Of these two: fits at once; seconds are left out.", min=1),
     ] = None,
 ) -> None:
     """Measure speed and effective samples per second against other libraries.
@@ -54,8 +54,8 @@ def bench(
     from wideangle_lab.bench import run
 
     given = {"only": only, "again": again, "part": part, "jobs": jobs}
-    of_defaults = {name: value for name, value in given.items() if value}
-    run(output=output, quick=quick, seed=seed, areas=area or [], **of_defaults)
+    of_panels = {name: value for name, value in given.items() if value}
+    run(output=output, quick=quick, seed=seed, areas=area or [], **of_panels)
 
 
 def reproduce(

@@ -96,6 +96,37 @@ def test_columns_of_words_are_doubted_for_features():
     assert LatentFeatureModel.presentation.doubts(["age"], X[:, :1]) == []
 
 
+def test_a_quantity_is_learned_and_predicted(command, tmp_path, quick_compiler):
+    data, output = tmp_path / "people.csv", tmp_path / "run"
+    fitted_runs.people().to_csv(data, index=False)
+    quick = ("--experts", "2", "--inference", "vi", "--starts", "1", "--passes", "50")
+    code, out, err = command("train", "regression", data, "-t", "income", "-o", output, *quick)
+    assert code == 0, err
+    assert "root mean squared error" in out and "rows in their 90 % interval" in out
+    metrics = read_run(output).metrics
+    assert metrics["rmse"] > 0 and 0 <= metrics["coverage_95"] <= 1 and metrics["crps"] > 0
+    predicted = tmp_path / "predicted.csv"
+    code, _, err = command("predict", output, data, "-o", predicted)
+    assert code == 0 and "rmse" in err and "log-density" in err
+    lines = predicted.read_text().splitlines()
+    assert lines[0] == "prediction,low,high,uncertainty,epistemic" and len(lines) == 61
+
+
+@pytest.mark.parametrize(
+    ("change", "target", "sentence"),
+    [
+        (None, "ill", "holds no numbers; for classes there is `wideangle train moe`."),
+        (lambda f: f.assign(income=2.0), "income", "is 2 in every row; there is nothing"),
+        (None, "age", "is missing in"),
+    ],
+)
+def test_quantities_that_do_not_suit(fails, people, tmp_path, change, target, sentence):
+    data = people(change)
+    found = fails("train", "regression", data, "-t", target, "-o", tmp_path / "run")
+    assert sentence in found
+    assert os.listdir(tmp_path) == ["people.csv"]
+
+
 def lacking_target(frame):
     return frame.assign(ill=frame["ill"].where(frame.index != 3))
 
@@ -131,7 +162,7 @@ def test_tables_that_do_not_suit(fails, people, tmp_path, change, options, sente
         ("a.parquet", b"PAR", "is not a Parquet file"),
     ],
 )
-@pytest.mark.parametrize("kind", ["moe", "features"])
+@pytest.mark.parametrize("kind", ["moe", "regression", "features"])
 def test_files_that_are_no_tables(fails, tmp_path, kind, name, content, sentence):
     (tmp_path / name).write_bytes(content)
     assert sentence in fails("train", kind, tmp_path / name, "-o", tmp_path / "run")

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from wideangle.frames.encode import encode
 from wideangle.frames.encoding import MISSING, OTHER, Category, Encoding, Number, Reading, Target
-from wideangle.frames.labels import codes, labels_of, learn_target
+from wideangle.frames.labels import learn_quantity, learn_target, targets_of
 from wideangle.frames.learn import Plan, learn
 from wideangle.frames.table import Table, TableError, count, some
 
@@ -276,11 +276,34 @@ def test_a_target_must_be_named_unless_the_file_has_one():
     assert learn_target(table(label_name="y", **rows), None)[0].name == "y"
 
 
-def test_labels_of_another_file():
-    target = Target("y", ("a", "b"))
-    assert labels_of(table(x=[1]), target) is None
-    assert labels_of(table(y=["a", None]), target) is None
-    assert codes(target, labels_of(table(y=["b", "c"]), target)).tolist() == [1, -1]
+def test_a_quantity_is_its_numbers():
+    target, y = learn_quantity(table(y=[0.5, 2, -1.5, 3]), "y")
+    assert target == Target("y", ())
+    assert y.tolist() == [0.5, 2.0, -1.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([2.5] * 6, "t.csv: the target 'y' is 2.5 in every row; there is nothing to predict."),
+        ([1.0, None] * 3, "t.csv: the target 'y' is missing in 3 rows (the first is row 2)"),
+        (list("abcdef"), "t.csv: the target 'y' holds no numbers"),
+        ([True, False] * 3, "t.csv: the target 'y' holds no numbers"),
+        ([1.0], "t.csv has 1 row: too few to learn from."),
+    ],
+)
+def test_quantities_that_cannot_be_learned(values, sentence):
+    assert refused(lambda: learn_quantity(table(y=values), "y")).startswith(sentence)
+
+
+def test_targets_of_another_file():
+    classes, quantity = Target("y", ("a", "b")), Target("y", ())
+    for target in (classes, quantity):
+        assert targets_of(table(x=[1]), target) is None
+        assert targets_of(table(y=["a", None]), target) is None
+    assert targets_of(table(y=["b", "c"]), classes).tolist() == [1, -1]
+    assert targets_of(table(y=[0.5, 2]), quantity).tolist() == [0.5, 2.0]
+    assert targets_of(table(y=["b", "c"]), quantity) is None
 
 
 def test_words_in_sentences():

@@ -34,6 +34,7 @@ from wideangle.mixture_of_experts.coordinates import (
     whiten,
 )
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.gaussian import GaussianExperts
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
 from wideangle.priors.components import GaussianComponents, HierarchicalComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -226,10 +227,11 @@ def test_log_joint_is_prior_plus_likelihood(name, key):
 
 @every_prior
 @pytest.mark.parametrize("whole", [True, False], ids=["matrix", "diagonal"])
-def test_whitening_has_an_inverse_and_the_jacobian_it_says(name, whole, key, monkeypatch):
+@pytest.mark.parametrize("expert", [SoftmaxExperts(3), GaussianExperts()], ids=["alike", "apart"])
+def test_whitening_has_an_inverse_and_the_jacobian_it_says(name, expert, whole, key, monkeypatch):
     if not whole:
         monkeypatch.setattr(coordinates, "WIDEST", 0)
-    task = problem(name, SoftmaxExperts(3))
+    task = problem(name, expert)
     points = [draw_point(k, task.priors) for k in jax.random.split(key, 4)]
     whitening = whitening_of(task, *points)
     assert (whitening.gate.vectors.basis is not None) == whole
@@ -264,6 +266,20 @@ def test_one_gaussian_expert_is_whitened_by_the_laplace_covariance(key):
     hessian = jax.hessian(density)(x.experts.vectors).reshape(P, P)
     np.testing.assert_allclose(precision_of(whitening.experts.vectors), -hessian, atol=1e-6)
     np.testing.assert_allclose(precision_of(whitening.gate.vectors), np.eye(P), atol=1e-6)
+
+
+def test_one_gaussian_expert_of_a_quantity_is_whitened_output_by_output(key):
+    """The mean by its exact posterior covariance, the noise by its expected information."""
+    task = problem("gaussian", GaussianExperts(), n=1)
+    x = draw_point(key, task.priors)
+    found = whitening_of(task, x).experts.vectors
+    rows, weights = np.asarray(task.data.rows), np.asarray(task.data.weights)
+    scores = np.asarray(weights_of(task.priors, x, task.expert).experts)[0] @ rows.T
+    noise = task.expert.noise(scores[1], np)
+    for place, each in enumerate((1.0 / noise.variance, 2.0 * noise.slope**2)):
+        expected = np.eye(P) + 1.7**2 * (rows.T * (weights * each)) @ rows
+        root = jax.tree.map(lambda leaf, place=place: leaf[place], found)
+        np.testing.assert_allclose(precision_of(root), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_information_is_averaged_over_points(key):

@@ -145,7 +145,7 @@ def test_classes_that_would_fill_the_memory_are_refused_before_they_do():
     many = 60_000
     stored = {"dtype": "<U16384", "values": [str(place) for place in range(many)]}
     with pytest.raises(ValueError, match="60000 classes of type <U16384"):
-        files._classes(stored, many)
+        files.classes_from(stored, many)
 
 
 def test_classes_that_no_file_holds_are_refused_when_saved(tmp_path):

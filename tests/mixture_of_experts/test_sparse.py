@@ -15,6 +15,7 @@ from statistical import central_difference
 from wideangle.mixture_of_experts import sparse as sparse_likelihood
 from wideangle.mixture_of_experts import sparse_kernel
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.gaussian import GaussianExperts
 from wideangle.mixture_of_experts.likelihood import (
     LogisticExperts,
     SoftmaxExperts,
@@ -25,7 +26,11 @@ from wideangle.mixture_of_experts.sparse import SparseRows, on_host
 
 N, P = 101, 13  # N is no multiple of the rows handled at once
 KINDS = [LogisticExperts(), SoftmaxExperts(2), SoftmaxExperts(3)]
-both_kinds = pytest.mark.parametrize("expert", KINDS, ids=["logistic", "softmax-2", "softmax-3"])
+NAMES = ["logistic", "softmax-2", "softmax-3"]
+both_kinds = pytest.mark.parametrize("expert", KINDS, ids=NAMES)
+every_kind = pytest.mark.parametrize(
+    "expert", [*KINDS, GaussianExperts(0.02)], ids=[*NAMES, "gaussian"]
+)
 
 
 def problem(expert, n_components=5, size=1.0, dtype=np.float64, seed=0):
@@ -34,12 +39,15 @@ def problem(expert, n_components=5, size=1.0, dtype=np.float64, seed=0):
     rows = generator.normal(size=(N, P)) * (generator.random((N, P)) < 0.3)
     rows[[0, 3, N - 1]] = 0.0
     targets = generator.integers(0, max(2, expert.n_outputs), N)
+    if isinstance(expert, GaussianExperts):
+        targets = generator.normal(size=N)
     row_weights = generator.uniform(0.0, 3.0, N)
     row_weights[5:9] = 0.0
     shape = n_components, expert.n_outputs, P
     gate, experts = (size * generator.normal(size=s) for s in (shape[::2], shape))
     weights = Weights(jnp.asarray(gate, dtype), jnp.asarray(experts, dtype))
-    dense = Data(jnp.asarray(rows, dtype), jnp.asarray(targets), jnp.asarray(row_weights, dtype))
+    places = jnp.asarray(targets) if targets.dtype.kind == "i" else jnp.asarray(targets, dtype)
+    dense = Data(jnp.asarray(rows, dtype), places, jnp.asarray(row_weights, dtype))
     return weights, dense, on_host(Data(rows, targets, row_weights))
 
 
@@ -55,7 +63,7 @@ def assert_alike(one, other, digits):
         np.testing.assert_allclose(left / scale, right / scale, atol=digits, rtol=0)
 
 
-@both_kinds
+@every_kind
 @pytest.mark.parametrize("n_components", [1, 5, 8, 11])
 def test_value_and_gradient_are_those_of_dense_rows(expert, n_components):
     for dtype, digits in ((np.float64, 1e-13), (np.float32, 3e-6)):
@@ -64,7 +72,7 @@ def test_value_and_gradient_are_those_of_dense_rows(expert, n_components):
         assert_alike(*pair, digits)
 
 
-@both_kinds
+@every_kind
 @pytest.mark.parametrize("size", [30.0, 1e3, 1e4])
 def test_extreme_scores_lose_nothing(expert, size):
     for dtype, digits in ((np.float64, 1e-12), (np.float32, 1e-5)):

@@ -15,7 +15,7 @@ from wideangle.storage import StorageError
 from wideangle.storage.files import exchange
 
 
-@pytest.fixture(params=["experts", "features"])
+@pytest.fixture(params=["experts", "regression", "features"])
 def run(request):
     return read_run(getattr(fitted_runs, request.param)())
 
@@ -49,7 +49,7 @@ def test_what_is_written_is_read(run, tmp_path):
     assert again.path == tmp_path / "deep" / "run"
     assert_equal(again, run)
     assert os.listdir(tmp_path / "deep") == ["run"]
-    predict = "predict_proba" if run.kind == "moe" else "transform"
+    predict = {"moe": "predict_proba", "regression": "predict"}.get(run.kind, "transform")
     np.testing.assert_array_equal(
         getattr(again.model, predict)(run.sample.X), getattr(run.model, predict)(run.sample.X)
     )
@@ -65,6 +65,11 @@ def test_the_sample_says_what_the_model_says(run):
         assert values["activations"].shape == (12, 2) and run.frame.classes == ("no", "yes")
         truth = fitted_runs.people()["ill"].to_numpy()[sample.rows - 1]
         assert [run.frame.classes[i] for i in sample.y] == truth.tolist()
+    elif run.kind == "regression":
+        np.testing.assert_allclose(values["prediction"], run.model.predict(sample.X), rtol=1e-5)
+        assert (values["low"] < values["high"]).all() and run.frame.classes == ()
+        truth = fitted_runs.people()["income"].to_numpy()[sample.rows - 1]
+        np.testing.assert_array_equal(sample.y, truth)
     else:
         np.testing.assert_array_equal(values["activations"], run.model.transform(sample.X))
         assert values["reconstruction"].shape == sample.X.shape

@@ -41,13 +41,14 @@ def _group() -> None:
 
 def _command_of(kind: str) -> Any:
     """The command of a family: its offered options among those that all have."""
-    from sklearn.base import is_classifier
+    from sklearn.base import is_classifier, is_regressor
 
     estimator = estimator_of(kind)
     shown = estimator.presentation
     offered = {_name(option.flag): option for option in shown.options}
     unused = {"kind", "chosen"}
-    unused |= set() if is_classifier(estimator()) else {"target"}
+    has_target = is_classifier(estimator()) or is_regressor(estimator())
+    unused |= set() if has_target else {"target"}
     unused |= set() if shown.scales_tables else {"scale"}
 
     def run(**given: Any) -> None:

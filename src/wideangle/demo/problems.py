@@ -13,7 +13,7 @@ from wideangle.base import present
 from wideangle.datasets import block_images, mixture_data
 from wideangle.frames.encoding import Encoding, Number, Target
 from wideangle.latent_features.estimator import LatentFeatureModel
-from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.presentation.records import Run
 from wideangle.runs.train import Rows, Stages, make_run
 from wideangle.settings import MutualAngularPrior, Sampling

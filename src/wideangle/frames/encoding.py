@@ -66,7 +66,10 @@ class Category:
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict and its classes, in the order of predicted probabilities."""
+    """The column to predict and its classes, in the order of predicted probabilities.
+
+    A quantity has none.
+    """
 
     name: str
     classes: tuple[Label, ...]
@@ -95,7 +98,7 @@ class Encoding:
     matrix_columns
         Names of the columns of a sparse matrix; empty otherwise.
     target
-        The column that a classifier predicts; None for features.
+        The column to predict; None for features.
     ignored
         Columns that were in the file and are not used, with the reason.
     sparse

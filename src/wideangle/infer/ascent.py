@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from wideangle.infer.run import Progress
 from wideangle.messages import warn
 from wideangle.sharding import gathered, in_company, spread
-from wideangle.types import Array, Key, as_dense
+from wideangle.types import Array, Key, as_dense, as_targets
 
 CALL_BYTES = 2**25
 """Most memory for the minibatches of one compiled call."""
@@ -85,7 +85,7 @@ class Minibatches:
     rows
         Array or SciPy CSR matrix (N, p); only the rows of a call are made dense.
     targets, weights
-        Arrays (N,).
+        Arrays (N,); targets are whole numbers (classes) or of the precision of the rows.
     size
         Rows of a batch, at most.
     """
@@ -94,7 +94,7 @@ class Minibatches:
         self, seed: int, rows: Any, targets: Any, weights: Any, size: int, dtype: Any = np.float32
     ) -> None:
         self.seed, self.rows, self.dtype = seed, rows, dtype
-        self.targets = np.asarray(targets, np.int32)
+        self.targets = as_targets(targets, dtype)
         self.weights = np.asarray(weights, dtype)
         total = rows.shape[0]
         self.per_pass, self.size, self.per_call = batch_sizes(total, rows.shape[1], size, dtype)

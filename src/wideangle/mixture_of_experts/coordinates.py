@@ -221,7 +221,10 @@ def log_joint(x: Point, problem: Problem) -> Scalar:
 
 
 class Root(NamedTuple):
-    """Square root of the posterior covariance of vectors, in the basis of its principal axes."""
+    """Square root of the posterior covariance of vectors, in the basis of its principal axes.
+
+    One for all outputs of an expert, or one for each: then all arrays have a leading axis O.
+    """
 
     basis: Array | None
     """(p, p), one axis a column; None for the axes of the columns themselves."""
@@ -229,6 +232,11 @@ class Root(NamedTuple):
     """(p,): standard deviations along the axes."""
     share: Array
     """(p,): how much of what is known along an axis comes from the data and not from the prior."""
+
+    @property
+    def pattern(self) -> str:
+        """Axes of the basis, as :func:`jax.numpy.einsum` writes them."""
+        return "...oa,opa->...op" if self.width.ndim > 1 else "...a,pa->...p"
 
 
 class Metric(NamedTuple):
@@ -303,19 +311,25 @@ def _stretch(root: Root, u: Array, away: Scalar | None) -> tuple[Array, Scalar]:
     volume = jnp.zeros((), u.dtype)
     if away is not None:
         along = along * jnp.exp(-away * root.share)
-        volume = -away * jnp.sum(root.share) * (along.size / along.shape[-1])
+        volume = -away * jnp.sum(root.share) * (along.size / root.share.size)
     if root.basis is not None:
-        along = _dot("...a,pa->...p", along, root.basis)
+        along = _dot(root.pattern, along, root.basis)
     return along.reshape(u.shape), volume
 
 
 def _unstretch(root: Root, x: Array, away: Scalar | None) -> Array:
     along = x.reshape(*x.shape[:-1], -1, root.width.shape[-1])
     if root.basis is not None:
-        along = _dot("...p,pa->...a", along, root.basis)
+        along = _dot(_reversed(root.pattern), along, root.basis)
     if away is not None:
         along = along * jnp.exp(away * root.share)
     return (along / root.width).reshape(x.shape)
+
+
+def _reversed(pattern: str) -> str:
+    """The product with the transposed basis."""
+    left, basis, right = pattern.replace("->", ",").split(",")
+    return f"{right},{basis}->{left}"
 
 
 class Typical(NamedTuple):
@@ -337,7 +351,8 @@ def fisher_whitening(
     .. math:: F = \frac1K\sum_{nk} w_n(r_{nk} - \pi_{nk})^2\,x_nx_n^\top,\qquad
               F = \frac1{KO}\sum_{nko} w_n r_{nk}^2 I_{oo}(s_{nk})\,x_nx_n^\top
 
-    for gates and for experts. A share of it (:data:`OF_CHOICE`) is what one would know if the
+    for gates and for experts; where outputs are not alike, each has the sum of its own
+    :math:`I_{oo}`. A share of it (:data:`OF_CHOICE`) is what one would know if the
     choice of expert were seen: :math:`\pi_{nk}(1-\pi_{nk})` and :math:`\pi_{nk}`. That is too much
     where experts agree, and alone makes slow chains; but it bounds the other part, which may be
     small at some points and large at others. The common vector of experts is one for all of
@@ -345,18 +360,20 @@ def fisher_whitening(
     """
     slopes = _square_slopes(priors, typical)
     n_points, _, p = typical.weights.gate.shape
+    n_kinds = 1 if expert.alike else expert.n_outputs
 
     def grams(block: Data) -> Array:
         def add(total: Array, point: Any) -> tuple[Array, None]:
             weights, by_part = point
             return total + _row_information(expert, weights, by_part, block), None
 
-        zeros = jnp.zeros((3, block.rows.shape[0]), block.rows.dtype)
+        zeros = jnp.zeros((1 + 2 * n_kinds, block.rows.shape[0]), block.rows.dtype)
         total, _ = lax.scan(add, zeros, (typical.weights, slopes))
         pattern = "an,np,nq->apq" if p <= WIDEST else "an,np,np->ap"
         return _dot(pattern, total / n_points, block.rows, block.rows)
 
-    gate, experts, common = map(_root, over_blocks(grams, data, GRAM_ROWS))
+    gate, *others = map(_root, over_blocks(grams, data, GRAM_ROWS))
+    experts, common = map(_joined, (others[:n_kinds], others[n_kinds:]))
     has_common = isinstance(priors.experts, HierarchicalComponents) and priors.experts.common
     spreads = _spreads(priors, typical)
     return Pair(
@@ -398,9 +415,10 @@ def _from_draws(root: Any, vectors: Any) -> Root:
     n_draws, p = vectors.shape[1], root.width.shape[-1]
     along = vectors.reshape(*vectors.shape[:-1], -1, p)
     if root.basis is not None:
-        along = _dot("...p,pa->...a", along, root.basis)
+        along = _dot(_reversed(root.pattern), along, root.basis)
     # Within chains: experts are numbered differently in each.
-    variance = jnp.mean(jnp.var(along, axis=1), axis=tuple(range(along.ndim - 2)))
+    others = tuple(range(along.ndim - 1 - root.width.ndim))
+    variance = jnp.mean(jnp.var(along, axis=1), axis=others)
     variance = (n_draws * variance + FEW_DRAWS * root.width**2) / (n_draws + FEW_DRAWS)
     return Root(root.basis, jnp.sqrt(variance), jnp.clip(1.0 - variance, 0.0, 1.0))
 
@@ -408,20 +426,27 @@ def _from_draws(root: Any, vectors: Any) -> Root:
 def _row_information(
     expert: ExpertLikelihood, weights: Weights, slopes: tuple[Array, Array, Array], data: Data
 ) -> Array:
-    """Weight of each row in the information of gates, experts and the common expert, (3, N)."""
+    """Weight of each row in the information of gates, experts and the common expert, (3, N).
+
+    Experts and the common expert have as many lines as there are kinds of outputs.
+    """
     gate_scores, scores = score(weights, data.rows)
     gate = jax.nn.softmax(gate_scores, axis=0)
     ones = jnp.ones_like(data.weights)
     _, change, _ = summed_out(expert, gate_scores, scores, data._replace(weights=ones))
     chosen = OF_CHOICE * gate * (1.0 - gate) + (1.0 - OF_CHOICE) * change**2
     share = OF_CHOICE * gate + (1.0 - OF_CHOICE) * (gate + change) ** 2
-    outputs = jnp.trace(expert.information(scores), axis1=1, axis2=2) / scores.shape[1]
+    information = expert.information(scores)
+    if expert.alike:
+        kinds = [jnp.trace(information, axis1=1, axis2=2) / scores.shape[1]]
+    else:
+        kinds = [information[:, o, o] for o in range(scores.shape[1])]
     by_gate, by_experts, by_common = slopes
     return data.weights * jnp.stack(
         [
             jnp.mean(by_gate[:, None] * chosen, axis=0),
-            jnp.mean(by_experts[:, None] * share * outputs, axis=0),
-            by_common * jnp.sum(share * outputs, axis=0),
+            *(jnp.mean(by_experts[:, None] * share * one, axis=0) for one in kinds),
+            *(by_common * jnp.sum(share * one, axis=0) for one in kinds),
         ]
     )
 
@@ -475,6 +500,11 @@ def _root(information: Array) -> Root:
         values, basis = jnp.linalg.eigh(information)
     values = jnp.maximum(values, 0.0)
     return Root(basis, 1.0 / jnp.sqrt(1.0 + values), jnp.zeros_like(values))
+
+
+def _joined(roots: list[Root]) -> Root:
+    """The roots of all kinds of outputs as one."""
+    return roots[0] if len(roots) == 1 else jax.tree.map(lambda *parts: jnp.stack(parts), *roots)
 
 
 def _standard_log_length(prior: PolarComponents) -> tuple[Array, Array]:

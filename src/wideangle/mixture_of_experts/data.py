@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from threadpoolctl import threadpool_limits
 
 from wideangle.sharding import current_mesh, spread
-from wideangle.types import Array, Key, as_dense
+from wideangle.types import Array, Key, as_dense, as_targets
 
 LARGEST = 1e12
 """Prepared entries are cut off here: scores of such rows are certain, and float32 holds them."""
@@ -42,11 +42,15 @@ elsewhere matrix products were faster, on one core and with 5 to 30 experts."""
 EXPERT_SCATTER, GATE_SCATTER = 1.1, 1.9
 """Scatter of the first scores at a row of usual length."""
 RIDGE_ROWS = 20_000
-"""Rows behind the logistic regression that experts begin from."""
+"""Rows behind the regression that experts begin from."""
+LEAST_NOISE = 0.02
+"""Noise that experts begin with, at least, in standard deviations of the targets."""
 
 
 class Data(NamedTuple):
-    """Rows with the intercept, classes 0..C-1, and how much each row counts.
+    """Rows with the intercept, targets, and how much each row counts.
+
+    Targets (N,) are classes 0..C-1 or numbers in units of :class:`TargetScaling`.
 
     Rows (N, p) are a dense array or a SciPy CSR matrix. What a compiled program is given may also
     be :class:`ShardedRows`, spread over devices, or
@@ -116,6 +120,38 @@ class Scaling(NamedTuple):
                 part /= self.scale
                 rows[first : first + size, :p] = np.clip(part, -LARGEST, LARGEST, out=part)
         return rows
+
+
+class TargetScaling(NamedTuple):
+    """Shift and scale of a quantity to predict, in double precision."""
+
+    shift: float
+    scale: float
+
+    def apply(self, y: np.ndarray) -> np.ndarray:
+        """As the model sees it."""
+        return ((np.asarray(y, np.float64) - self.shift) / self.scale).astype(np.float32)
+
+    def restore(self, standard: Any) -> np.ndarray:
+        """In the user's units again."""
+        return self.shift + self.scale * np.asarray(standard, np.float64)
+
+
+def learn_target_scaling(y: np.ndarray, weights: np.ndarray, *, intercept: bool) -> TargetScaling:
+    """Mean and standard deviation of the targets."""
+    y = np.asarray(y, np.float64)
+    unit = float(_or_one(np.abs(y).max()))  # so that no square overflows
+    mean = np.average(y / unit, weights=weights)
+    deviation = np.sqrt(np.average((y / unit - mean) ** 2, weights=weights))
+    return target_scaling_from(unit * mean, unit * deviation, intercept=intercept)
+
+
+def target_scaling_from(mean: float, deviation: float, *, intercept: bool) -> TargetScaling:
+    """From moments of the targets; a constant keeps its unit."""
+    if not intercept:  # nothing makes up for a shift then
+        return TargetScaling(0.0, float(_or_one(np.hypot(mean, deviation))))
+    constant = deviation <= 1e-13 * abs(mean)  # what rounding leaves of equal numbers
+    return TargetScaling(float(mean), 1.0 if constant else float(_or_one(np.asarray(deviation))))
 
 
 def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: bool) -> Scaling:
@@ -239,7 +275,7 @@ def sample(seed: int, data: Data, n_rows: int) -> Data:
     weights = np.asarray(data.weights, np.float32)[chosen]
     weights = weights * (np.sum(data.weights) / max(np.sum(weights), 1e-30))
     rows = as_dense(data.rows, chosen, np.float32)
-    return fill(Data(rows, np.asarray(data.targets, np.int32)[chosen], weights))
+    return fill(Data(rows, as_targets(data.targets)[chosen], weights))
 
 
 def fill(data: Data) -> Data:
@@ -275,15 +311,15 @@ def seed_of(key: Key) -> int:
 
 def scattered(
     key: Key,
-    n_outputs: int,
+    centre: np.ndarray,
     data: Data,
     n_starts: int,
     n_components: int,
     dtype: Any = np.float32,
 ) -> tuple[Array, Array]:
-    """First vectors of several starts: experts around one logistic regression, gates around 0."""
+    """First vectors of several starts: experts around ``centre`` (O, p), gates around 0."""
     length = rms_length(data)
-    centre = ridge(data, n_outputs).ravel()
+    centre = centre.ravel()
     # NumPy's generator: a program for so few numbers takes longer to compile than the rest.
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     shape = n_starts, n_components
@@ -292,13 +328,12 @@ def scattered(
     return jnp.asarray(gate, dtype), jnp.asarray(centre + scatter, dtype)
 
 
-def ridge(data: Data, n_outputs: int) -> np.ndarray:
+def logistic_start(data: Data, n_outputs: int) -> np.ndarray:
     """Logistic regression with penalty |w|^2 / 2, (O, p), on at most ``RIDGE_ROWS`` rows."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    some = slice(None, None, max(1, -(-data.rows.shape[0] // RIDGE_ROWS)))
-    rows, targets, weights = data.rows[some], data.targets[some], data.weights[some]
+    rows, targets, weights = _some_rows(data)
     found = np.zeros((n_outputs, data.rows.shape[1]))
     live = weights > 0
     if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
@@ -313,6 +348,27 @@ def ridge(data: Data, n_outputs: int) -> np.ndarray:
     two = len(model.coef_) == 1
     found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2 if two else model.coef_
     return found
+
+
+def _some_rows(data: Data) -> Data:
+    some = slice(None, None, max(1, -(-data.rows.shape[0] // RIDGE_ROWS)))
+    return Data(data.rows[some], data.targets[some], data.weights[some])
+
+
+def linear_start(data: Data) -> np.ndarray:
+    """Ridge regressions, (2, p), of the targets and of a constant, the log of their noise."""
+    from sklearn.linear_model import Ridge
+
+    host = (x if sp.issparse(x) else np.asarray(x) for x in _some_rows(data))
+    rows, targets, weights = (x.astype(np.float64) for x in host)
+    live = weights > 0
+    rows, targets, weights = rows[live], targets[live], weights[live]
+    model = Ridge(fit_intercept=False)
+    with threadpool_limits(1, "blas"):  # the same for any threads
+        means = model.fit(rows, targets, sample_weight=weights).coef_
+        square = np.average((targets - model.predict(rows)) ** 2, weights=weights)
+        noise = np.full(len(targets), np.log(max(np.sqrt(square), LEAST_NOISE)))
+        return np.stack([means, model.fit(rows, noise, sample_weight=weights).coef_])
 
 
 def rms_length(data: Data) -> float:

@@ -1,31 +1,30 @@
-"""Mixture of experts as a scikit-learn classifier."""
+"""What the classifier and the regressor have in common as scikit-learn's estimators."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
-from sklearn.base import ClassifierMixin, clone
-from sklearn.utils import check_random_state, column_or_1d, compute_sample_weight
+from sklearn.base import clone, is_regressor
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.checks import check_labels, check_not_forked, check_range, check_table
+from wideangle.checks import check_not_forked, check_table
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
-from wideangle.mixture_of_experts.data import Data, learn_scaling, rows_that_count
-from wideangle.mixture_of_experts.likelihood import experts_for
-from wideangle.mixture_of_experts.presentation import ExpertPresentation
+from wideangle.mixture_of_experts.data import Data, TargetScaling, learn_scaling
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
 from wideangle.mixture_of_experts.repeats import merged
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
-from wideangle.presentation.classifier import entropy
+from wideangle.mixture_of_experts.trace import answers_of, trace
+from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
     INFERENCES,
@@ -40,85 +39,22 @@ from wideangle.types import Key, in_order
 
 
 class Uncertainty(NamedTuple):
-    """Entropy of the prediction of each row, in nats, and its two parts."""
+    """Uncertainty of the prediction of each row, and its two parts.
+
+    Of classes, entropies in nats; of a quantity, variances, in its unit squared.
+    """
 
     total: np.ndarray
-    """Entropy of the averaged prediction."""
+    """Of the averaged prediction."""
     expected: np.ndarray
-    """Mean entropy of single predictions: noise that more data would not remove."""
+    """Mean of single predictions: noise that more data would not remove."""
     epistemic: np.ndarray
     """The difference: disagreement between posterior draws."""
 
 
-class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
-    r"""Bayesian mixture of logistic experts chosen by a softmax gate.
+class MixtureOfExperts(Presented, NamedChoices):
+    """Experts chosen by a softmax gate; what they say of a row is up to the subclass."""
 
-    Parameters
-    ----------
-    n_experts : int
-        Number of experts K.
-    prior : name, settings object, ComponentPrior, or (gate, experts)
-        Prior of the weight vectors of gate and experts: ``"mutual-angular"``
-        (:class:`~wideangle.MutualAngularPrior`) pushes them to different directions, ``"vmf"``
-        (:class:`~wideangle.VonMisesFisherPrior`) draws directions independently, ``"gaussian"``
-        (:class:`~wideangle.GaussianPrior`) is the usual baseline, ``"dpp"``
-        (:class:`~wideangle.DeterminantalPrior`) the determinantal one. A pair gives gate and
-        experts different priors; a distribution of your own is used as it is.
-    inference : name or settings object
-        ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
-        (:class:`~wideangle.Variational`) approximates it, ``"map"``
-        (:class:`~wideangle.Maximise`) maximises it.
-    standardise : bool
-        Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
-        scaled).
-    fit_intercept : bool
-        Add a constant column to gate and experts.
-    class_weight : dict or "balanced", optional
-        As in scikit-learn.
-    checkpoint : path, optional
-        MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
-        settings takes up where it stopped, to the same bits.
-    progress : bool, optional
-        Show a bar; by default on a terminal.
-    warm_start : bool
-        MCMC: fit again to the same data to go on with the same chains, up to a larger ``n_draws``,
-        or with ``n_draws="auto"`` for another ``max_time``.
-    random_state : int, RandomState or None
-        Seed.
-
-    Attributes
-    ----------
-    classes_, n_features_in_, feature_names_in_
-        As in scikit-learn.
-    posterior_ : Draws
-        Draws of the weights, raw: experts are numbered differently from chain to chain.
-    experts_, gates_ : array
-        Weight vectors of one representative draw (the most probable one kept), in units of the
-        prepared columns: (K, p) for two classes, (K, C, p) for more; gates (K, p).
-    diversity_ : Diversity
-        Angles between the experts of that draw.
-    n_used_ : float
-        Mean number of experts with more than 1 % of the gate's mass.
-    chain_weights_ : array (n_chains,)
-        Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
-        left-out training rows are predicted best. Everything else counts all chains alike.
-    trace_ : Draws
-        Of every draw, quantities that do not depend on how experts are numbered.
-    diagnostics_ : Summary
-        R-hat and effective sample size of the trace (MCMC); ``needed`` marks what predictions
-        depend on.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import make_moons
-    >>> from wideangle import MixtureOfExpertsClassifier
-    >>> X, y = make_moons(200, noise=0.2, random_state=0)
-    >>> model = MixtureOfExpertsClassifier(4, inference="map", random_state=0).fit(X, y)
-    >>> bool(model.score(X, y) > 0.9)
-    True
-    """
-
-    presentation: ClassVar[type[ExpertPresentation]] = ExpertPresentation
     _choices: ClassVar[dict[str, Choices]] = {
         "prior": PRIORS,
         "inference": INFERENCES,
@@ -129,12 +65,13 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "standardise": ["boolean"],
         "fit_intercept": ["boolean"],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
         "checkpoint": "no_validation",
         "progress": ["boolean", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
+    file_kind: ClassVar[str]
+    """What a saved model says it is."""
 
     def __init__(
         self,
@@ -144,7 +81,6 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         inference: Any = "mcmc",
         standardise: bool = True,
         fit_intercept: bool = True,
-        class_weight: Any = None,
         checkpoint: Any = None,
         progress: bool | None = None,
         warm_start: bool = False,
@@ -155,39 +91,60 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.inference = inference
         self.standardise = standardise
         self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
         self.checkpoint = checkpoint
         self.progress = progress
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
-        """Fit to rows X (dense or CSR) and class labels y."""
-        self._validate_params()
-        check_table(X)
-        check_labels(y)
-        X, y = validate_data(
-            self, in_order(X), y, accept_sparse="csr", dtype=[np.float64, np.float32]
-        )
-        check_classification_targets(y)
-        self.classes_, targets = np.unique(y, return_inverse=True)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, y)
-        if not np.all(live := rows_that_count(weights)):
-            # Not merely of no weight: such rows must not decide how columns are scaled.
-            X, targets, weights = X[live], targets[live], weights[live]
-        data = merged(Data(X, targets.astype(np.int32), weights))
+    # ---- what differs
+
+    def _experts(self) -> ExpertLikelihood:
+        """What one expert says, once the targets are known."""
+        raise NotImplementedError
+
+    def _in_units(self, found: Draws, n_counted: float) -> Draws:
+        """The trace in the units of the targets, of so many rows."""
+        return found
+
+    def _output_names(self) -> dict[str, Any]:
+        """Coordinates of the outputs of an expert, where it has several."""
+        raise NotImplementedError
+
+    def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
+        """Targets of known rows as the model sees them."""
+        raise NotImplementedError
+
+    def _target_units(self) -> TargetScaling | None:
+        """Units of a quantity; None for classes."""
+        return None
+
+    def _target_meta(self) -> dict[str, Any]:
+        """What a file says of the targets, in plain JSON."""
+        raise NotImplementedError
+
+    def _restore_targets(self, meta: dict[str, Any], n_outputs: int) -> None:
+        """Take up what :meth:`_target_meta` said, for experts of so many outputs."""
+        raise NotImplementedError
+
+    # ---- fitting
+
+    def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+
+    def _fit_rows(self, X: Any, targets: np.ndarray, weights: np.ndarray) -> Self:
+        """Fit to validated rows whose targets are as the model sees them; all of them count."""
+        data = merged(Data(X, targets, weights))
         self.scaling_ = learn_scaling(
             data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
         )
         data = data._replace(rows=self.scaling_.apply(data.rows))
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        self._expert = experts_for(len(self.classes_))
+        self._expert = self._experts()
         task = self._task(data.rows.shape[1])
-        self._keep(self._fit_or_go_on(jax.random.key(seed), task, data), data.rows)
+        fitted = self._fit_or_go_on(jax.random.key(seed), task, data)
+        self._keep(fitted, data.rows, float(weights.sum()))
         if isinstance(task.inference, Sampling) and task.inference.combine == "stacking":
-            found = pointwise.stacked(self.posterior_, data)
+            found = pointwise.stacked(answers_of(self._expert), self.posterior_, data)
             self.chain_weights_ = found.weights
             self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}
         return self
@@ -225,32 +182,16 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         check_not_forked()
         super()._validate_params()
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
-        if isinstance(self.class_weight, dict):
-            for label, weight in self.class_weight.items():
-                check_range(f"class_weight[{label!r}]", weight, 0.0)
 
-    def fit_stream(
-        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
-    ) -> MixtureOfExpertsClassifier:
-        """Fit by stochastic VI to rows that stay on disk.
-
-        One pass finds classes, scales of columns and a sample; then minibatches are read as they
-        are needed. Memory does not depend on the number of rows.
-
-        Parameters
-        ----------
-        source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own.
-        buffer_bytes : int
-            Rows held at a time, among which minibatches are mixed. Should be many times the size
-            of a block where the file is sorted.
-        """
+    def _fit_stream(self, source: Any, targets_of: Any, buffer_bytes: int) -> Self:
+        """Fit by stochastic VI to rows that stay on disk; the subclass has checked and prepares."""
         self._validate_params()
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,
             check_random_state(self.random_state).randint(2**31 - 1),
-            class_weight=self.class_weight,
+            targets_of,
+            quantity=is_regressor(self),
             standardise=self.standardise,
             intercept=self.fit_intercept,
             progress=self.progress,
@@ -258,28 +199,31 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
-        self.classes_, self.scaling_ = found.classes, found.scaling
-        self._expert = experts_for(len(self.classes_))
+        self.scaling_ = found.scaling
+        self._keep_targets(found.targets)
+        self._expert = self._experts()
         task = self._task(found.sample.rows.shape[1])
-        self._keep(stream.fit(task, source, found, buffer_bytes), found.sample.rows)
+        fitted = stream.fit(task, source, found, buffer_bytes)
+        self._keep(fitted, found.sample.rows, float(found.sample.weights.sum()))
         return self
 
-    def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
-        """Class probabilities of the rows of a source, a block at a time, in its order."""
-        check_is_fitted(self)
-        for rows in stream.blocks(source, self.n_features_in_, self.scaling_):
-            yield self._only_seen(
-                predictive.predict(self._expert, self.posterior_, rows, self.chain_weights_)
-            )
+    def _keep_targets(self, targets: Any) -> None:
+        """Store what one pass through a source found of the targets."""
+        raise NotImplementedError
 
-    def _keep(self, fitted: Fitted, rows: Any) -> None:
+    def _blocks(self, source: Any) -> Iterator[np.ndarray]:
+        """Prepared rows of a source, a block at a time, in its order."""
+        check_is_fitted(self)
+        return stream.blocks(source, self.n_features_in_, self.scaling_)
+
+    def _keep(self, fitted: Fitted, rows: Any, n_counted: float) -> None:
         """Store the posterior and what is derived from it; warn in plain words."""
         self.posterior_ = fitted.draws
         self.priors_ = fitted.priors
         self.notes_ = fitted.notes
         self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
         self.chain_weights_ = np.full(fitted.draws.n_chains, 1.0 / fitted.draws.n_chains)
-        self.trace_ = predictive.trace(self._expert, fitted.draws, rows)
+        self.trace_ = self._in_units(trace(self._expert, fitted.draws, rows), n_counted)
         self.n_used_ = float(np.mean(self.trace_.values["n_used"]))
         self._representative = predictive.representative(fitted.draws)
         self.diagnostics_ = None
@@ -319,36 +263,6 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         )
         return self.scaling_.apply(X)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, averaged over the posterior: over 64 to 256 of its draws."""
-        rows = self._rows(X)
-        return self._only_seen(
-            predictive.predict(self._expert, self.posterior_, rows, self.chain_weights_)
-        )
-
-    def _only_seen(self, proba: np.ndarray) -> np.ndarray:
-        return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of :meth:`predict_proba`."""
-        with np.errstate(divide="ignore"):  # minus infinity, where a probability is 0
-            return np.log(self.predict_proba(X))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class."""
-        proba = self.predict_proba(X)
-        return self.classes_[np.argmax(proba, axis=1)]
-
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Entropy of the predictions, split into noise and disagreement between draws."""
-        rows = self._rows(X)
-        mean, expected = predictive.predict_with_entropy(
-            self._expert, self.posterior_, rows, self.chain_weights_
-        )
-        total = entropy(mean)
-        expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
-        return Uncertainty(total, expected, total - expected)
-
     def gate_proba(self, X: Any) -> np.ndarray:
         """Probability that each expert of the representative draw is asked, (N, K)."""
         rows = self._rows(X)
@@ -360,38 +274,38 @@ class MixtureOfExpertsClassifier(Presented, ClassifierMixin, NamedChoices):
         The group ``posterior`` holds quantities that do not depend on the numbering of experts;
         raw weights, whose numbering differs from chain to chain, are in ``posterior_raw``.
 
-        The model keeps no rows. Given the training rows and classes again there are also
+        The model keeps no rows. Given the training rows and targets again there are also
         ``log_likelihood``, ``observed_data`` and ``posterior_predictive``, so that
-        ``arviz.loo(model.to_arviz(X, y))`` works; given rows without classes, ``predictions``.
+        ``arviz.loo(model.to_arviz(X, y))`` works; given rows without targets, ``predictions``.
         Classes ``y`` are numbers, places in the coordinate ``class``. Draws are thinned, in all
         groups, to 256 MiB of log-likelihoods.
         """
         check_is_fitted(self)
         if X is None and y is not None:
-            raise ValueError("y: give the rows of these classes, X, too.")
-        rows = None if X is None else self._rows(X)
-        targets = None if rows is None or y is None else self._places_of(y, rows.shape[0])
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        names = {"class": self.classes_, "column": self.presentation(self).entry_names()}
-        return pointwise.to_arviz(self.posterior_, self.trace_, rows, targets, rng, names)
-
-    def _places_of(self, y: Any, n_rows: int) -> np.ndarray:
-        """Classes as places in ``classes_``; unknown ones are refused."""
-        y = column_or_1d(y)
-        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        if len(y) != n_rows or np.any(self.classes_[places] != y):
-            raise ValueError(
-                f"y: must have a class for each of the {n_rows} rows, one of "
-                f"{self.classes_.tolist()[:8]}."
+            raise ValueError("y: give the rows of these targets, X, too.")
+        names = self._output_names() | {"column": self.presentation(self).entry_names()}
+        about = None
+        if X is not None:
+            rows = self._rows(X)
+            targets = None if y is None else self._encoded(y, rows.shape[0])
+            seed = check_random_state(self.random_state).randint(2**31 - 1)
+            about = pointwise.groups_of_rows(
+                answers_of(self._expert),
+                self.posterior_,
+                rows,
+                targets,
+                np.random.default_rng(seed),
+                self._target_units(),
             )
-        return places.astype(np.int32)
+            names["row"] = np.arange(rows.shape[0])
+        return pointwise.to_arviz(self.posterior_, self.trace_, about, names)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
         files.save(self, path)
 
     @classmethod
-    def load(cls, path: Any) -> MixtureOfExpertsClassifier:
+    def load(cls, path: Any) -> Self:
         """Read a model written by :meth:`save`; a damaged file raises a clear error."""
         return files.load(cls, path)
 

@@ -13,7 +13,7 @@ from wideangle.checks import check_count
 from wideangle.mixture_of_experts.data import Scaling
 from wideangle.mixture_of_experts.likelihood import Pair, experts_for
 from wideangle.mixture_of_experts.modes import with_scales
-from wideangle.mixture_of_experts.predict import NEEDED
+from wideangle.mixture_of_experts.trace import answers_of
 from wideangle.posterior import Draws
 from wideangle.settings import Maximise, Sampling, Settings, as_plain, from_plain
 from wideangle.storage import save_bundle
@@ -23,13 +23,12 @@ MOST_CLASS_BYTES = 2**26
 """Size of the names of all classes: in an array each takes as much as the longest."""
 MOST_WEIGHT = 1e15
 """Size of weights: products with prepared rows, and squares, are numbers in single precision."""
-KIND = "mixture-of-experts-classifier"
 BESIDE_WEIGHTS = ("log_lik", "common")
 """What the draws of some samplers have besides weights and scales."""
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model; see :meth:`MixtureOfExpertsClassifier.save`."""
+    """Write a fitted model; see :meth:`MixtureOfExperts.save`."""
     if not hasattr(model, "posterior_"):
         raise NotFittedError("save() needs a fitted model: call fit first.")
     given = model.prior if isinstance(model.prior, tuple) else (model.prior,)
@@ -50,52 +49,50 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "chain_weights": model.chain_weights_,
         **{f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(model.priors_))},
     }
-    classes = {"dtype": model.classes_.dtype.str, "values": model.classes_.tolist()}
-    _classes(classes, weights.experts.shape[-2])  # refuse now what would be refused when loaded
     arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
     arrays |= {name: draws[name] for name in BESIDE_WEIGHTS if name in draws}
     arrays |= {f"scales_{name}": values for name, values in draws.get("scales", {}).items()}
     names = getattr(model, "feature_names_in_", None)
     settings = model.get_params(deep=False)
-    if isinstance(model.class_weight, dict):
+    if isinstance(by_class := settings.get("class_weight"), dict):
         # As pairs: keys of JSON are strings, and classes may be numbers.
-        settings["class_weight"] = list(model.class_weight.items())
+        settings["class_weight"] = list(by_class.items())
     meta = {
         "settings": {k: plain(as_plain(v)) for k, v in settings.items()},
-        "classes": classes,
+        **model._target_meta(),
         "n_features": model.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
         "n_used": model.n_used_,
         "notes": plain(model.notes_),
     }
-    save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
+    save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=model.file_kind)
 
 
-def load(cls: type, path: str | os.PathLike[str]) -> Any:
+def load(cls: Any, path: str | os.PathLike[str]) -> Any:
     """Read a model written by :func:`save`."""
-    return read_model(cls, path, KIND, _restore)
+    return read_model(cls, path, cls.file_kind, _restore)
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
     settings = meta["settings"]
-    if isinstance(settings["class_weight"], list):
+    if isinstance(settings.get("class_weight"), list):
         settings["class_weight"] = dict(settings["class_weight"])
     for name in ("prior", "inference"):
         settings[name] = from_plain(settings[name])
     model = cls(**settings)
     model._validate_params()
-    model.classes_ = _classes(meta["classes"], arrays["experts"].shape[-2])
+    model._restore_targets(meta, arrays["experts"].shape[-2])
     model.n_features_in_ = check_count("n_features", meta["n_features"], 1)
     restore_names(model, meta["feature_names"])
     model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
-    model._expert = experts_for(len(model.classes_))
+    model._expert = model._experts()
     values: dict[str, Any] = {"weights": Pair(arrays["gate"], arrays["experts"])}
     values |= {name: arrays[name] for name in BESIDE_WEIGHTS if name in arrays}
     if scales := _named(arrays, "scales_"):
         values["scales"] = scales
     model.posterior_ = Draws(values)
     model._representative = Pair(arrays["best_gate"], arrays["best_experts"])
-    model.trace_ = Draws(_named(arrays, "trace_"), needed=NEEDED)
+    model.trace_ = Draws(_named(arrays, "trace_"), needed=answers_of(model._expert).needed)
     check_numbers(arrays)
     _check_sizes(model, arrays)
     task = model._task(arrays["gate"].shape[-1])
@@ -119,7 +116,7 @@ def _named(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
-def _classes(stored: dict[str, Any], n_outputs: int) -> np.ndarray:
+def classes_from(stored: dict[str, Any], n_outputs: int) -> np.ndarray:
     """Classes of a model whose experts have so many outputs."""
     values, dtype = stored["values"], np.dtype(stored["dtype"])
     if not isinstance(values, list) or not all(

@@ -256,12 +256,13 @@ def start(
     n_starts: int,
     dtype: Any = np.float32,
 ) -> Guides:
-    r"""First guides: experts scattered around a ridge regression, gates around 0.
+    r"""First guides: experts scattered around one for all rows, gates around 0.
 
     Noise is measured in scores :math:`a\cdot x` at the root mean square of :math:`|x|`, so the
     start means the same whatever the number and the scale of the columns.
     """
-    vectors = scattered(key, expert.n_outputs, data, n_starts, priors.gate.n_components, dtype)
+    n_components = priors.gate.n_components
+    vectors = scattered(key, expert.start(data), data, n_starts, n_components, dtype)
     width = WIDTH / rms_length(data)
     return Pair(*(_guide(guide, p, v, width) for p, v in zip(priors, vectors, strict=True)))
 

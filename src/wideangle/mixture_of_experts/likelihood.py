@@ -22,14 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from wideangle.mixture_of_experts.data import Data, ShardedRows
+from wideangle.mixture_of_experts.data import Data, ShardedRows, logistic_start
 from wideangle.mixture_of_experts.sparse import SparseRows, sparse_log_lik
 from wideangle.sharding import AXIS
 from wideangle.types import Array, Scalar
@@ -90,6 +91,20 @@ class ExpertLikelihood(Protocol):
         """Fisher information of the scores: (K, O, N) to (K, O, O, N)."""
         ...
 
+    @property
+    def alike(self) -> bool:
+        """Whether data say equally much of every output, so that samplers scale them alike."""
+        ...
+
+    @property
+    def floor(self) -> float | None:
+        """Least noise of a quantity; None for classes."""
+        ...
+
+    def start(self, data: Data) -> np.ndarray:
+        """Weights (O, p) of one expert for all rows, around which experts begin."""
+        ...
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -100,6 +115,9 @@ class LogisticExperts:
     def n_outputs(self) -> int:
         """One weight vector per expert."""
         return 1
+
+    alike: ClassVar[bool] = True
+    floor: ClassVar[None] = None
 
     def terms(self, scores: Array, targets: Array) -> ExpertTerms:
         """Targets are 0 or 1."""
@@ -118,6 +136,10 @@ class LogisticExperts:
         """Variance of the Bernoulli target."""
         return (jax.nn.sigmoid(scores) * jax.nn.sigmoid(-scores))[:, :, None]
 
+    def start(self, data: Data) -> np.ndarray:
+        """A logistic regression."""
+        return logistic_start(data, self.n_outputs)
+
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
@@ -130,6 +152,9 @@ class SoftmaxExperts:
     def n_outputs(self) -> int:
         """One weight vector per class."""
         return self.n_classes
+
+    alike: ClassVar[bool] = True
+    floor: ClassVar[None] = None
 
     def terms(self, scores: Array, targets: Array) -> ExpertTerms:
         """Targets are 0, ..., C-1."""
@@ -150,6 +175,10 @@ class SoftmaxExperts:
         diagonal = jnp.eye(self.n_classes, dtype=proba.dtype)[:, :, None] * proba[:, :, None]
         return diagonal - proba[:, :, None] * proba[:, None]
 
+    def start(self, data: Data) -> np.ndarray:
+        """A logistic regression."""
+        return logistic_start(data, self.n_outputs)
+
 
 def experts_for(n_classes: int) -> LogisticExperts | SoftmaxExperts:
     """The piece for a number of classes."""
@@ -169,7 +198,7 @@ def log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
     if isinstance(data.rows, SparseRows):
-        return sparse_log_lik(data.rows, *weights, gradient=False)[0]
+        return sparse_log_lik(data.rows, *weights, gradient=False, floor=expert.floor)[0]
     if isinstance(data.rows, ShardedRows):
         return _sum_over_shards(partial(_log_lik, expert), weights, data)
     rows = rows_for(weights.gate.size + weights.experts.size)
@@ -182,7 +211,7 @@ def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, data: Data):
     if isinstance(data.rows, ShardedRows):
         return _sum_over_shards(partial(_log_lik_forward, expert), weights, data)
     if isinstance(data.rows, SparseRows):
-        value, *parts = sparse_log_lik(data.rows, *weights, gradient=True)
+        value, *parts = sparse_log_lik(data.rows, *weights, gradient=True, floor=expert.floor)
         return value, Weights(*parts)
 
     def on_block(block: Data) -> tuple[Scalar, Array]:

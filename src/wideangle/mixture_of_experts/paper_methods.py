@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from wideangle.checks import check_choice
-from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 
 # The paper has no common expert.
 GAUSSIAN = {"prior": "gaussian", "prior__common": False}

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.data import Data, TargetScaling
 from wideangle.mixture_of_experts.likelihood import Weights
-from wideangle.mixture_of_experts.predict import block_size, probabilities, score
+from wideangle.mixture_of_experts.predict import block_size
+from wideangle.mixture_of_experts.trace import Answers
 from wideangle.posterior import Draws, arviz_stats, evenly
 from wideangle.stacking import UNRELIABLE, leave_one_out, stack
 
@@ -28,7 +29,7 @@ class Stacked(NamedTuple):
     """Share of the leave-one-out densities, over rows and chains, that are not to be trusted."""
 
 
-def stacked(draws: Draws, data: Data) -> Stacked:
+def stacked(answers: Answers, draws: Draws, data: Data) -> Stacked:
     """Weights of chains by how well they predict training rows that are left out."""
     places = evenly(data.rows.shape[0], STACK_ROWS)
     rows, targets = data.rows[places], np.asarray(data.targets)[places]
@@ -37,7 +38,7 @@ def stacked(draws: Draws, data: Data) -> Stacked:
     scores, shapes = [], []
     for chain in range(draws.n_chains):
         weights = _picked(draws, chain, kept)
-        found = leave_one_out(log_lik_of_rows(weights, rows, targets), row_weights)
+        found = leave_one_out(log_lik_of_rows(answers, weights, rows, targets), row_weights)
         scores.append(found.log_density)
         shapes.append(found.pareto_k)
     unreliable = float(np.mean(np.array(shapes) > UNRELIABLE))
@@ -49,54 +50,32 @@ def _picked(draws: Draws, chain: int, places: np.ndarray) -> Weights:
     return jax.tree.map(lambda leaf: np.asarray(leaf[chain][places], np.float32), pick)
 
 
-def log_lik_of_rows(weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
-    """Log probability of the class of each row in each draw, (S, N), the expert summed out."""
+def log_lik_of_rows(
+    answers: Answers, weights: Weights, rows: Any, targets: np.ndarray
+) -> np.ndarray:
+    """Log density of the target of each row in each draw, (S, N), the expert summed out."""
     size = block_size(weights)
     result = np.empty((len(weights.gate), rows.shape[0]), np.float32)
     for first in range(0, rows.shape[0], size):
         part = slice(first, first + size)
-        result[:, part] = _log_lik(weights, rows[part], targets[part])
+        result[:, part] = answers.log_lik(weights, rows[part], targets[part])
     return result
 
 
-def _log_lik(weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
-    """As in ``likelihood.summed_out``: no probability underflows, however small."""
-    live = rows.shape[0]
-    gate, says = (part[..., :live] for part in score(weights, rows))
-    if says.shape[2] == 1:
-        margin = np.where(targets == 1, says[:, :, 0], -says[:, :, 0])
-        exponent = np.minimum(margin, 0.0)
-        factor = 1.0 / (1.0 + np.exp(-np.abs(margin)))
-    else:
-        top = says.max(axis=2)
-        factor = 1.0 / np.exp(says - top[:, :, None]).sum(axis=2)
-        exponent = says[:, :, targets, np.arange(live)] - top
-    relative = gate - gate.max(axis=1, keepdims=True)
-    total = np.exp(relative).sum(axis=1)
-    exponent = exponent + relative
-    top = exponent.max(axis=1, keepdims=True)
-    joint = (np.exp(exponent - top) * factor).sum(axis=1)
-    return np.log(joint / total) + top[:, 0]
-
-
-def drawn_classes(rng: np.random.Generator, weights: Weights, rows: Any) -> np.ndarray:
-    """A class of each row from each draw, (S, N)."""
+def drawn_targets(
+    answers: Answers, rng: np.random.Generator, weights: Weights, rows: Any
+) -> np.ndarray:
+    """A target of each row from each draw, (S, N)."""
     size = block_size(weights)
-    result = np.empty((len(weights.gate), rows.shape[0]), np.int32)
-    for first in range(0, rows.shape[0], size):
-        part = rows[first : first + size]
-        below = np.cumsum(probabilities(weights, part), axis=1)[..., : part.shape[0]]
-        level = rng.random((len(weights.gate), 1, part.shape[0])) * below[:, -1:]
-        result[:, first : first + size] = np.sum(below[:, :-1] < level, axis=1)
-    return result
+    starts = range(0, rows.shape[0], size)
+    parts = [answers.draw(rng, weights, rows[first : first + size]) for first in starts]
+    return np.concatenate(parts, axis=1)
 
 
 def to_arviz(
     draws: Draws,
     trace: Draws,
-    rows: Any,
-    targets: np.ndarray | None,
-    rng: np.random.Generator,
+    about_rows: AboutRows | None,
     names: dict[str, Any],
 ) -> Any:
     """Draws, and what they say of rows where there are such, as ArviZ takes them.
@@ -105,22 +84,18 @@ def to_arviz(
     ----------
     draws, trace
         Weights, and quantities that do not depend on how experts are numbered.
-    rows, targets
-        Rows and the numbers of their classes; None without.
-    rng
-        For classes drawn from the posterior predictive distribution.
+    about_rows
+        From :func:`groups_of_rows`; None without.
     names
-        Coordinates ``class`` and ``column``.
+        Coordinates ``column``, that of the outputs of an expert where it has several, and ``row``.
     """
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
-    about_rows, places = {}, np.arange(draws.n_draws)
-    if rows is not None:
-        about_rows, places = groups_of_rows(draws, rows, targets, rng)
-        names = names | {"row": np.arange(rows.shape[0])}
+    groups_about, places = about_rows or AboutRows({}, np.arange(draws.n_draws))
     weights = draws.values["weights"]
-    two_classes = weights.experts.shape[3] == 1
-    experts = weights.experts[:, :, :, 0] if two_classes else weights.experts
+    outputs = [name for name in names if name not in ("column", "row")]
+    one_output = weights.experts.shape[3] == 1
+    experts = weights.experts[:, :, :, 0] if one_output else weights.experts
     of_draws = {
         "posterior": trace.values,
         "posterior_raw": {"gate": weights.gate, "experts": experts},
@@ -132,34 +107,54 @@ def to_arviz(
         for group, table in of_draws.items()
     }
     return convert(
-        groups | about_rows,
+        groups | groups_about,
         coords=names | {"draw": places, "expert": np.arange(weights.gate.shape[2])},
         dims={
             "y": ["row"],
             "gate": ["expert", "column"],
-            "experts": ["expert", *([] if two_classes else ["class"]), "column"],
-            "probability": ["watched"],
+            "experts": ["expert", *([] if one_output else outputs), "column"],
+            **{name: ["watched"] for name in ("probability", "prediction", "spread")},
         },
     )
 
 
-def groups_of_rows(
-    draws: Draws, rows: Any, targets: np.ndarray | None, rng: np.random.Generator
-) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
-    """Groups about rows, and the draws they are of.
+class AboutRows(NamedTuple):
+    """Groups about rows, and the draws they are of."""
 
-    ``log_likelihood``, ``observed_data`` and ``posterior_predictive`` of rows whose class is known,
-    ``predictions`` of others. Classes are numbers.
+    groups: dict[str, dict[str, np.ndarray]]
+    places: np.ndarray
+
+
+def groups_of_rows(
+    answers: Answers,
+    draws: Draws,
+    rows: Any,
+    targets: np.ndarray | None,
+    rng: np.random.Generator,
+    scaling: TargetScaling | None = None,
+) -> AboutRows:
+    """What draws say of rows.
+
+    ``log_likelihood``, ``observed_data`` and ``posterior_predictive`` of rows whose target is
+    known, ``predictions`` of others. Classes are numbers; quantities are in the units of
+    ``scaling``.
     """
     n_chains, n_rows = draws.n_chains, max(rows.shape[0], 1)
     places = evenly(draws.n_draws, max(MOST_BYTES // (4 * n_chains * n_rows), 1))
     by_chain = [_picked(draws, chain, places) for chain in range(n_chains)]
-    drawn = np.stack([drawn_classes(rng, weights, rows) for weights in by_chain])
+    drawn = np.stack([drawn_targets(answers, rng, weights, rows) for weights in by_chain])
+    if scaling is not None:
+        drawn = scaling.restore(drawn)
     if targets is None:
-        return {"predictions": {"y": drawn}}, places
-    found = np.stack([log_lik_of_rows(weights, rows, targets) for weights in by_chain])
-    return {
-        "log_likelihood": {"y": found},
-        "observed_data": {"y": targets},
-        "posterior_predictive": {"y": drawn},
-    }, places
+        return AboutRows({"predictions": {"y": drawn}}, places)
+    found = np.stack([log_lik_of_rows(answers, weights, rows, targets) for weights in by_chain])
+    if scaling is not None:
+        found, targets = found - np.log(scaling.scale), scaling.restore(targets)
+    return AboutRows(
+        {
+            "log_likelihood": {"y": found},
+            "observed_data": {"y": targets},
+            "posterior_predictive": {"y": drawn},
+        },
+        places,
+    )

@@ -1,4 +1,4 @@
-"""Predictions and summaries from posterior draws of a mixture of experts.
+"""What draws of a mixture of experts say of rows: their scores, and answers a block at a time.
 
 On a CPU predictions are made by NumPy: nothing is compiled, so a few rows are answered at once, and
 blocks of rows that fit the cache are shared among threads. For Adult-9 with five experts (16,281
@@ -9,21 +9,20 @@ exponentials: 35 and 12 ms on one core, and what is around them about as much ag
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
-from wideangle.mixture_of_experts import likelihood as mixture
 from wideangle.mixture_of_experts.data import chunks
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
+from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.posterior import Draws, evenly
-from wideangle.types import Array, as_dense
+from wideangle.types import as_dense
 
 FEWEST_DRAWS, MOST_DRAWS, ROW_COST = 64, 256, 80_000
 """Draws behind a prediction: as many as cost so many multiplications a row, within these bounds,
@@ -33,22 +32,11 @@ BLOCK_SCORES = 2**18
 """Scores of a block of rows, in all draws: 1 MiB, which a cache holds."""
 HOST_ROWS = 4096
 """Rows up to which an accelerator is not asked: it would first have to compile."""
-TRACE_SCORES = 2**22
-"""Scores of the gate at the reference rows that are held at a time."""
 BLOCK = 64
 """Blocks are multiples of so many rows, the last one filled up with zeros: the rounding of a
 product then does not depend on the rows around."""
 SPARSE_SHARE = 0.02
 """Share of entries that are not 0 up to which sparse products are faster than dense ones."""
-USED = 0.01
-"""Mean gate mass above which an expert counts as used."""
-NEEDED = ("log_lik", "probability")
-"""Quantities of the trace that predictions depend on; the others may mix slowly without harm."""
-REFERENCE, WATCHED = 256, 16
-"""Training rows on which draws are compared, and those of them whose probabilities are watched
-for convergence."""
-DECIMALS = 3
-"""Of these probabilities: whether one is 1e-9 or 1e-18 matters to nobody, and mixes slowly."""
 
 
 def thinned(draws: Draws, n_draws: int) -> Weights:
@@ -73,65 +61,33 @@ def chosen_draws(draws: Draws, chain_weights: np.ndarray | None) -> tuple[Weight
     return picked, (shares / np.maximum(by_chain, 1))[chain]
 
 
-def predict(
-    expert: ExpertLikelihood, draws: Draws, rows: Any, chain_weights: np.ndarray | None = None
-) -> np.ndarray:
-    """Mean prediction over draws, (N, C); ``chain_weights`` are equal by default."""
-    return _over_draws(expert, draws, rows, chain_weights, uncertain=False)[:, :-1]
+def on_host(rows: Any) -> bool:
+    """Whether NumPy answers for these rows."""
+    return jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS
 
 
-def predict_with_entropy(
-    expert: ExpertLikelihood, draws: Draws, rows: Any, chain_weights: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean prediction (N, C) and mean entropy of single predictions (N,)."""
-    found = _over_draws(expert, draws, rows, chain_weights, uncertain=True)
-    return found[:, :-1], found[:, -1]
+def in_blocks(answer: Callable[[Any], np.ndarray], rows: Any, size: int) -> np.ndarray:
+    """Answers (n, ...) for blocks of ``size`` rows, joined; several blocks are shared by threads.
 
+    What an answer holds beyond the rows of its block is left out.
+    """
+    starts = range(0, rows.shape[0], size)
 
-def _over_draws(
-    expert: ExpertLikelihood,
-    draws: Draws,
-    rows: Any,
-    chain_weights: np.ndarray | None,
-    *,
-    uncertain: bool,
-) -> np.ndarray:
-    """Class probabilities and, if asked for, their entropy, averaged over draws, (N, C + 1)."""
-    weights, shares = chosen_draws(draws, chain_weights)
-    if jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS:
-        found = _on_host(expert, weights, shares, rows, uncertain)
-    else:
-        parts = [_on_device(expert, weights, shares, chunk) for _, chunk in chunks(rows)]
-        found = np.concatenate([np.asarray(part) for part in parts])[: rows.shape[0]]
-        found = found.astype(np.float64)
-    found[:, :-1] /= found[:, :-1].sum(axis=1, keepdims=True)
-    return found
-
-
-def _on_host(
-    expert: ExpertLikelihood, weights: Weights, shares: np.ndarray, rows: Any, uncertain: bool
-) -> np.ndarray:
-    n_rows, n_classes = rows.shape[0], max(expert.n_outputs, 2)
-    size = block_size(weights)
-    result = np.empty((n_rows, n_classes + 1))
-
-    def answer(first: int) -> None:
+    def one(first: int) -> np.ndarray:
         block = rows[first : first + size]
-        proba = probabilities(weights, block)
-        live = block.shape[0]
-        result[first : first + live, :-1] = np.einsum("s,scn->nc", shares, proba)[:live]
-        if uncertain:
-            entropies = -np.sum(proba * np.log(np.maximum(proba, 1e-37)), axis=1)
-            result[first : first + live, -1] = (shares @ entropies)[:live]
+        return answer(block)[: block.shape[0]]
 
-    starts = range(0, n_rows, size)
     if len(starts) == 1:
-        answer(0)
-        return result
+        return one(0)
     n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with _threads_of_blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(answer, starts))
-    return result
+        return np.concatenate(list(pool.map(one, starts)))
+
+
+def on_device(answer: Callable[[np.ndarray], Any], rows: Any) -> np.ndarray:
+    """Answers (n, ...) of a compiled program to chunks of rows, joined."""
+    parts = [answer(chunk) for _, chunk in chunks(rows)]
+    return np.concatenate([np.asarray(part) for part in parts])[: rows.shape[0]].astype(np.float64)
 
 
 @cache
@@ -154,12 +110,6 @@ def score(weights: Weights, rows: Any) -> tuple[np.ndarray, np.ndarray]:
     return gate.reshape(*shape[:2], -1), says.reshape(*shape, -1)
 
 
-def probabilities(weights: Weights, rows: Any) -> np.ndarray:
-    """Class probabilities of some rows in each draw, (S, C, n), n a round number."""
-    gate, says = score(weights, rows)
-    return np.einsum("skn,skcn->scn", _softmax(gate), _means(says))
-
-
 def products(weights: np.ndarray, rows: Any) -> np.ndarray:
     """Scores of some rows, dense or CSR, under weight vectors (A, p): (A, n), n a round number."""
     n = -(-rows.shape[0] // BLOCK) * BLOCK
@@ -173,7 +123,7 @@ def products(weights: np.ndarray, rows: Any) -> np.ndarray:
     return weights @ dense.T
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
+def softmax(scores: np.ndarray) -> np.ndarray:
     """Softmax over the second axis, in place."""
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
@@ -181,35 +131,18 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _means(scores: np.ndarray) -> np.ndarray:
-    """What experts say, (S, K, O, n) to (S, K, C, n), exact also of rare classes."""
-    n_draws, n_experts, n_outputs, n = scores.shape
-    if n_outputs > 1:
-        return _softmax(scores.reshape(-1, n_outputs, n)).reshape(scores.shape)
-    scores = scores[:, :, 0]
-    positive = scores > 0
-    small = np.exp(-np.abs(scores))
-    large = 1.0 / (1.0 + small)
-    small *= large
-    said = np.empty((n_draws, n_experts, 2, n), scores.dtype)
-    said[:, :, 0] = np.where(positive, small, large)
-    said[:, :, 1] = np.where(positive, large, small)
-    return said
+def log_mixture(gate: np.ndarray, exponent: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Log density of each row in each draw, (S, n), with the choice of expert summed out.
 
-
-@partial(jax.jit, static_argnums=0)
-def _on_device(expert: ExpertLikelihood, weights: Weights, shares: Array, rows: Array) -> Array:
-    def one(w: Weights) -> Array:
-        proba = mixture.predict(expert, w, rows)
-        entropies = -jnp.sum(jax.scipy.special.xlogy(proba, proba), axis=-1, keepdims=True)
-        return jnp.concatenate([proba, entropies], axis=-1)
-
-    def add(total: Array, both: tuple[Weights, Array]) -> tuple[Array, None]:
-        w, share = both
-        return total + share.astype(total.dtype) * one(w), None
-
-    n_classes = max(expert.n_outputs, 2)
-    return jax.lax.scan(add, jnp.zeros((rows.shape[0], n_classes + 1)), (weights, shares))[0]
+    Of scores of the gate and densities ``factor * exp(exponent)``, all (S, K, n). As in
+    ``likelihood.summed_out``: nothing underflows, however small.
+    """
+    relative = gate - gate.max(axis=1, keepdims=True)
+    total = np.exp(relative).sum(axis=1)
+    exponent = exponent + relative
+    top = exponent.max(axis=1, keepdims=True)
+    joint = (np.exp(exponent - top) * factor).sum(axis=1)
+    return np.log(joint / total) + top[:, 0]
 
 
 def gate(weights: Weights, rows: Any) -> np.ndarray:
@@ -217,59 +150,10 @@ def gate(weights: Weights, rows: Any) -> np.ndarray:
     vectors = np.asarray(weights.gate, np.float32)
     size = max(BLOCK_SCORES // len(vectors) // BLOCK, 1) * BLOCK
     parts = [
-        _softmax(products(vectors, rows[first : first + size])[None])[0].T
+        softmax(products(vectors, rows[first : first + size])[None])[0].T
         for first in range(0, rows.shape[0], size)
     ]
     return np.concatenate(parts)[: rows.shape[0]]
-
-
-def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
-    """Quantities of every draw that do not depend on how experts are numbered.
-
-    Axes (chain, draw, ...): probabilities at some of the training rows, number of experts in use,
-    mean angle between experts, and the log-likelihood where it was recorded.
-    """
-    reference = as_dense(rows, evenly(rows.shape[0], REFERENCE), np.float32)
-    every = Draws(draws.values["weights"]).flat
-    size = max(TRACE_SCORES // (every.gate.shape[1] * len(reference)), 1)
-    parts = []
-    for first in range(0, len(every.gate), size):
-        some = jax.tree.map(lambda w, i=first: np.asarray(w[i : i + size], np.float32), every)
-        parts.append(_describe(some, reference))
-    shape = draws.n_chains, draws.n_draws
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    result = {name: v.reshape(*shape, *v.shape[1:]) for name, v in joined.items()}
-    if "log_lik" in draws.values:
-        result["log_lik"] = np.asarray(draws.values["log_lik"])
-    scales = draws.values.get("scales", {})
-    result |= {f"{name}_scale": np.asarray(values) for name, values in scales.items()}
-    return Draws(result, draws.stats, NEEDED)
-
-
-def _describe(weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The quantities of some draws, one after the other."""
-    n_draws, n_experts, _, p = weights.experts.shape
-    gate = products(weights.gate.reshape(-1, p), rows).reshape(n_draws, n_experts, -1)
-    mass = _softmax(gate)[:, :, : len(rows)].mean(axis=2)
-    watched = probabilities(weights, rows[:WATCHED]).transpose(0, 2, 1)
-    watched = watched[:, : len(rows[:WATCHED]), 1:]
-    return {
-        "probability": np.round(watched.reshape(n_draws, -1), DECIMALS),
-        "n_used": np.sum(mass > USED, axis=1).astype(np.float32),
-        "mean_angle": _mean_angles(weights.experts.reshape(n_draws, n_experts, -1)),
-    }
-
-
-def _mean_angles(vectors: np.ndarray) -> np.ndarray:
-    """Mean angle between the vectors (S, K, p) of each draw; 0 for one vector alone."""
-    n = vectors.shape[1]
-    if n == 1:
-        return np.zeros(len(vectors), np.float32)
-    units = vectors.astype(np.float64)
-    units /= np.maximum(np.linalg.norm(units, axis=2, keepdims=True), 1e-300)
-    first, second = np.triu_indices(n, 1)
-    cosines = np.matmul(units, units.transpose(0, 2, 1))[:, first, second]
-    return np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=1).astype(np.float32)
 
 
 def representative(draws: Draws) -> Weights:

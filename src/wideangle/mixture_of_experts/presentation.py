@@ -10,15 +10,12 @@ import numpy as np
 
 from wideangle.mixture_of_experts.predict import thinned
 from wideangle.mixture_of_experts.sampling import MAX_TIME, N_WARMUP
-from wideangle.presentation.classifier import ClassifierPresentation
-from wideangle.presentation.family import CLEAR, INTERCEPT, numbered
+from wideangle.presentation.family import CLEAR, INTERCEPT, Presentation, numbered
 from wideangle.presentation.records import (
     LENGTH,
     Card,
     Chart,
-    Column,
     Option,
-    RowTable,
     Run,
     Section,
     prior_options,
@@ -34,53 +31,26 @@ ENOUGH = 1.5
 """Mean number of experts in use below which one is enough."""
 
 
-class ExpertPresentation(ClassifierPresentation):
-    """Experts, asked by a gate."""
+class ExpertPresentation(Presentation):
+    """Experts, asked by a gate; what they say is up to the class beside this one."""
 
     title: ClassVar[str] = "mixture of experts"
     noun: ClassVar[str] = "expert"
-    help: ClassVar[
-        str
-    ] = """Learn to predict a column: a mixture of experts with calibrated probabilities.
-
-    Example: `wideangle train moe patients.csv --target diagnosis -o run`, then
-    `wideangle predict run new.csv -o predicted.csv` and `wideangle report run`.
-
-    Words become columns of zeros and ones, missing values are replaced and marked; what was done is
-    said. Ctrl-C keeps the draws so far: the same command with `--resume` goes on.
-    """
+    alone: ClassVar[str]
+    """What one expert for all rows would be."""
     words: ClassVar[Mapping[str, str]] = {
         "log_lik": "log-likelihood",
         "n_used": "experts in use",
         "mean_angle": "mean angle, radians",
         "probability": "probability at watched row",
+        "prediction": "prediction at watched row",
+        "spread": "spread at watched row",
         "gate_scale": "scale of the gate",
         "experts_scale": "scale of the deviations of experts",
         "common_scale": "scale of the common expert",
     }
     max_time: ClassVar[float] = MAX_TIME
     counted: ClassVar[str] = "n_used"
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
-        *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
-        Option(
-            "--inference", "inference", str,
-            "mcmc: draws, best probabilities; vi: many rows; map: a quick look.", "mcmc",
-            ("mcmc", "vi", "map"),
-        ),
-        Option(
-            "--balanced", "class_weight", bool, "Let every class weigh the same.", value="balanced"
-        ),
-        *sampling_options(N_WARMUP, "as many as predictions need", 1, f"{MAX_TIME:.0f}"),
-        Option(
-            "--passes", "inference__n_passes", int, "vi and map: passes through the rows.",
-            least=1, panel=LENGTH,
-        ),
-        Option(
-            "--starts", "inference__n_starts", int, "vi and map: independent starts.", "4 and 8",
-            least=1, panel=LENGTH,
-        ),
-    )  # fmt: skip
     where: ClassVar[Section] = Section(
         "Where each is asked",
         "Where each expert is asked",
@@ -93,10 +63,6 @@ class ExpertPresentation(ClassifierPresentation):
         ),
         "There is one expert, and it is always asked.",
     )
-    trust: ClassVar[Section] = ClassifierPresentation.trust._replace(
-        hint="Uncertainty in nats. Ignorance is the part that more data would remove; the rest is "
-        "noise."
-    )
 
     @classmethod
     def resumes(cls, model: Any) -> bool:
@@ -106,21 +72,13 @@ class ExpertPresentation(ClassifierPresentation):
     # ---- components
 
     def vectors(self) -> np.ndarray:
-        """Experts as rows, the classes of an expert one after the other."""
-        found = np.asarray(self.model.experts_, float)
+        """Experts as rows, the outputs of an expert one after the other."""
+        found = np.asarray(self.model._representative.experts, float)
         return found.reshape(len(found), -1)
 
     def entry_names(self, names: Sequence[str] | None = None) -> list[str]:
         """Columns, and the intercept."""
         return super().entry_names(names) + [INTERCEPT] * bool(self.model.fit_intercept)
-
-    def weights(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
-        """For the second of two classes, or for every class."""
-        found = np.asarray(self.model.experts_, float)
-        labels = list(classes) or list(self.model.classes_)
-        tables = [found] if found.ndim == 2 else list(np.moveaxis(found, 1, 0))  # noqa: PLR2004
-        shown = labels[-len(tables) :]
-        return {f"speaks for {c}": table for c, table in zip(shown, tables, strict=True)}
 
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """With the weights of the gate."""
@@ -157,7 +115,7 @@ class ExpertPresentation(ClassifierPresentation):
         """Name and value of what a user wants to know first."""
         model, spread = self.model, self.model.diversity_
         rows = [
-            ("classes", ", ".join(str(c) for c in model.classes_[:8])),
+            self.about_target(),
             ("prior, inference", f"{self._prior_name()}, {self._inference_name()}"),
             ("experts in use", f"{model.n_used_:.1f} of {model.n_experts}"),
         ]
@@ -176,6 +134,10 @@ class ExpertPresentation(ClassifierPresentation):
             rows.append(("stopped early", "yes: the draws up to then are kept"))
         return rows
 
+    def about_target(self) -> tuple[str, str]:
+        """What is predicted."""
+        raise NotImplementedError
+
     def _prior_name(self) -> str:
         prior = self.model.prior
         if isinstance(prior, tuple):
@@ -184,20 +146,6 @@ class ExpertPresentation(ClassifierPresentation):
 
     def _inference_name(self) -> str:
         return name_of(self.model.inference, INFERENCES)
-
-    # ---- rows
-
-    def look(self, X: Any) -> dict[str, np.ndarray]:
-        """Uncertainty comes in two parts."""
-        uncertainty = self.model.predict_uncertainty(X)
-        parts = {"total": uncertainty.total, "epistemic": uncertainty.epistemic}
-        return super().look(X) | parts
-
-    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Class, probabilities, uncertainty, and its part that more data would remove."""
-        return super().predict(X, classes) | {
-            "epistemic": self.model.predict_uncertainty(X).epistemic
-        }
 
     # ---- words
 
@@ -221,8 +169,7 @@ class ExpertPresentation(ClassifierPresentation):
         idle = [k + 1 for k, share in enumerate(shares) if share < UNUSED]
         if idle and self.model.n_used_ < ENOUGH:
             sentences.append(
-                "One expert answers for nearly all rows: a single logistic regression is enough "
-                "for them."
+                f"One expert answers for nearly all rows: a single {self.alone} is enough for them."
             )
         elif idle:
             sentences.append(
@@ -232,7 +179,7 @@ class ExpertPresentation(ClassifierPresentation):
         if self._inference_name() == "map":
             sentences.append(
                 "The weights are the most probable ones alone (inference 'map'): uncertainty about "
-                "them is not part of the probabilities, and there are no chains to check."
+                "them is not part of the predictions, and there are no chains to check."
             )
         return sentences
 
@@ -243,45 +190,42 @@ class ExpertPresentation(ClassifierPresentation):
         if self.model.n_experts > 1 and (when := strongest(self._gate_contrast()[k], names, marks)):
             sentences.append(f"Asked where {when}.")
         says = {title: table[k] for title, table in self.weights(run.frame.classes).items()}
-        title = max(says, key=lambda name: np.abs(says[name]).max())
-        if reasons := strongest(says[title], names, marks):
-            sentences.append(f"{title[0].upper()}{title[1:]} where {reasons}.")
-        right, n_led = self._accuracy(run, k)
-        if n_led:
-            sentences.append(f"Right on {100 * right:.0f} % of the {n_led} rows it led.")
-        return sentences
+        for title in self.telling(says):
+            if reasons := strongest(says[title], names, marks):
+                sentences.append(f"{title[0].upper()}{title[1:]} where {reasons}.")
+        led = np.argmax(run.sample.values["activations"], axis=1) == k
+        return sentences + (self.record(run, led) if run.sample.y is not None else [])
 
-    def component_columns(self, run: Run) -> list[Column]:
-        """How often each expert is right where it leads."""
-        found = [self._accuracy(run, k) for k in range(self.model.n_experts)]
-        return [
-            Column(
-                "right",
-                [right if n else None for right, n in found],
-                "percent",
-                "Share of right answers where it has most say",
-                [f"of {n} rows" if n else "" for _, n in found],
-            )
-        ]
+    def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
+        """Those of the tables of weights that are put into words."""
+        return [max(says, key=lambda name: np.abs(says[name]).max())]
 
-    def _accuracy(self, run: Run, k: int) -> tuple[float, int]:
-        """Share of right answers among the rows that the expert leads, and their number."""
-        sample = run.sample
-        led = np.argmax(sample.values["activations"], axis=1) == k
-        if sample.y is None or not led.any():
-            return np.nan, 0
-        right = np.argmax(sample.values["proba"], axis=1) == sample.y
-        return float(right[led].mean()), int(led.sum())
+    def record(self, run: Run, led: np.ndarray) -> list[str]:
+        """How well an expert did on the rows that it led."""
+        raise NotImplementedError
 
-    def rows_to_look_at(self, run: Run) -> RowTable:
-        """The most uncertain rows, and who leads them."""
-        table, values = super().rows_to_look_at(run), run.sample.values
-        total, epistemic = values["total"][table.order], values["epistemic"][table.order]
-        ignorance = (epistemic / np.maximum(total, 1e-12)).tolist()
-        leader = np.argmax(values["activations"], axis=1)[table.order] + 1
-        table.columns.append(Column("of it ignorance", ignorance, "percent"))
-        table.columns.append(Column("expert", leader.tolist()))
-        return table
+
+def options_of(gains: str, more: Option) -> tuple[Option, ...]:
+    """Options of the command line, with one more that is about the target."""
+    return (
+        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
+        *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
+        Option(
+            "--inference", "inference", str,
+            f"mcmc: draws, {gains}; vi: many rows; map: a quick look.", "mcmc",
+            ("mcmc", "vi", "map"),
+        ),
+        more,
+        *sampling_options(N_WARMUP, "as many as predictions need", 1, f"{MAX_TIME:.0f}"),
+        Option(
+            "--passes", "inference__n_passes", int, "vi and map: passes through the rows.",
+            least=1, panel=LENGTH,
+        ),
+        Option(
+            "--starts", "inference__n_starts", int, "vi and map: independent starts.", "4 and 8",
+            least=1, panel=LENGTH,
+        ),
+    )  # fmt: skip
 
 
 def _stacking_in_words(model: Any) -> str:

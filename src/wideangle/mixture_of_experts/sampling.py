@@ -52,9 +52,9 @@ from wideangle.mixture_of_experts.coordinates import (
 )
 from wideangle.mixture_of_experts.data import Data, for_sampling, scattered, shard
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
-from wideangle.mixture_of_experts.predict import NEEDED, trace
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
+from wideangle.mixture_of_experts.trace import trace
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.learning import update_prior
 from wideangle.settings import AUTO
@@ -239,8 +239,8 @@ def _extend_and_watch(
     if chains.interrupted:
         return None
     problem = chains.problem
-    found = trace(problem.expert, chains.draws, problem.data.rows).values
-    return {name: found[name] for name in NEEDED}
+    found = trace(problem.expert, chains.draws, problem.data.rows)
+    return {name: found.values[name] for name in found.needed or ()}
 
 
 def _most_draws(problem: Problem, n_chains: int) -> int:
@@ -304,9 +304,10 @@ def _enter(enter: Callable[..., Any], start: Point, setting: Setting) -> Any:
 
 
 def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
-    """Experts scattered around one logistic regression, gates around 0."""
+    """Experts scattered around one for all rows, gates around 0."""
     shape = n_chains, problem.priors.gate.n_components
-    gate, experts = scattered(key, problem.expert.n_outputs, problem.data, *shape)
+    centre = problem.expert.start(problem.data)
+    gate, experts = scattered(key, centre, problem.data, *shape)
     weights = as_weights(gate, experts, problem.expert.n_outputs)
     return _points_of(problem.priors, weights)
 

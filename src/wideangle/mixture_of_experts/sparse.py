@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle.mixture_of_experts.data import Data
-from wideangle.types import Array, Scalar
+from wideangle.types import Array, Scalar, as_targets
 
 MAX_PARTS = 16
 """Most parts that rows are cut into, one for each core that has time."""
@@ -41,9 +41,8 @@ class SparseRows:
     """
 
     def __init__(self, data: Data) -> None:
-        self.data = Data(
-            sp.csr_array(data.rows), np.asarray(data.targets, np.int32), np.asarray(data.weights)
-        )
+        targets = as_targets(data.targets, np.float64)
+        self.data = Data(sp.csr_array(data.rows), targets, np.asarray(data.weights))
         self.n_columns = int(data.rows.shape[1])
         number = next(_NUMBERS) % 2**31
         self.number: Any = np.int32(number)
@@ -91,41 +90,50 @@ class _Layout(NamedTuple):
         live = data.weights > 0
         rows: Any = data.rows if np.all(live) else data.rows[live]
         csr = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(dtype)
-        weights = data.weights[live].astype(dtype)
+        targets, weights = as_targets(data.targets[live], dtype), data.weights[live].astype(dtype)
         # Fewer parts where summing up their gradients would cost as much as the rows. The number
         # of cores has no say: the same data give the same bits everywhere.
         n_parts = int(np.clip(rows.nnz // (8 * max(rows.shape[1], 1)), 1, MAX_PARTS))
         cost = csr[0] + ROW_COST * np.arange(len(csr[0]))
         cuts = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1)[1:-1])
         ends = [0, *map(int, cuts), rows.shape[0]]
-        return cls(csr, data.targets[live], weights, list(itertools.pairwise(ends)))
+        return cls(csr, targets, weights, list(itertools.pairwise(ends)))
 
 
 def sparse_log_lik(
-    rows: SparseRows, gate: Array, experts: Array, *, gradient: bool
+    rows: SparseRows, gate: Array, experts: Array, *, gradient: bool, floor: float | None = None
 ) -> tuple[Scalar, Array, Array]:
     """Log-likelihood and its gradients in the weights of gate (K, p) and experts (K, O, p).
 
-    Without ``gradient`` the gradients are empty.
+    Without ``gradient`` the gradients are empty. ``floor`` is the least noise of Gaussian experts;
+    others have none.
     """
     dtype = jnp.result_type(gate, experts)
     shapes = (gate.shape, experts.shape) if gradient else ((0,), (0,))
     results = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((), *shapes))
     function = _with_gradient if gradient else _value_only
     arguments = rows.number, gate.astype(dtype), experts.astype(dtype)
+    if floor is not None:
+        arguments = (*arguments, np.asarray(floor, dtype))
     return jax.pure_callback(function, results, *arguments, vmap_method="expand_dims")
 
 
-def _with_gradient(number: Any, gate: Any, experts: Any) -> tuple[np.ndarray, ...]:
-    return _on_host(number, gate, experts, gradient=True)
+def _with_gradient(
+    number: Any, gate: Any, experts: Any, floor: Any = None
+) -> tuple[np.ndarray, ...]:
+    return _on_host(number, gate, experts, floor, gradient=True)
 
 
-def _value_only(number: Any, gate: Any, experts: Any) -> tuple[np.ndarray, ...]:
-    return _on_host(number, gate, experts, gradient=False)
+def _value_only(number: Any, gate: Any, experts: Any, floor: Any = None) -> tuple[np.ndarray, ...]:
+    return _on_host(number, gate, experts, floor, gradient=False)
 
 
-def _on_host(number: Any, gate: Any, experts: Any, *, gradient: bool) -> tuple[np.ndarray, ...]:
+def _on_host(
+    number: Any, gate: Any, experts: Any, floor: Any, *, gradient: bool
+) -> tuple[np.ndarray, ...]:
     """The callback; leading axes (chains) may be there or of length 1."""
+    if floor is not None:
+        floor = np.asarray(floor).reshape(-1)[:1]  # the same for all chains
     number, gate, experts = (np.asarray(part) for part in (number, gate, experts))
     leading = np.broadcast_shapes(number.shape, gate.shape[:-2], experts.shape[:-3])
     numbers = np.broadcast_to(number, leading).ravel()
@@ -133,8 +141,8 @@ def _on_host(number: Any, gate: Any, experts: Any, *, gradient: bool) -> tuple[n
     shape = experts.shape[-3:]
     experts = np.broadcast_to(experts, (*leading, *shape)).reshape(-1, *shape)
     jobs = [
-        _Job(_REGISTER[int(number)].layout(gate.dtype), *pair, gradient=gradient)
-        for number, *pair in zip(numbers, gates, experts, strict=True)
+        _Job(_REGISTER[int(number)].layout(gate.dtype), one, other, floor, gradient=gradient)
+        for number, one, other in zip(numbers, gates, experts, strict=True)
     ]
     tasks = [(job, part) for job in jobs for part in job.rows.parts]
     for (job, _), result in zip(tasks, _in_threads(tasks), strict=True):
@@ -149,10 +157,12 @@ def _on_host(number: Any, gate: Any, experts: Any, *, gradient: bool) -> tuple[n
 class _Job:
     """The likelihood at one point: weights in the layout of the machine code, and the sums."""
 
-    def __init__(self, rows: _Layout, gate: Any, experts: Any, *, gradient: bool) -> None:
+    def __init__(
+        self, rows: _Layout, gate: Any, experts: Any, floor: Any, *, gradient: bool
+    ) -> None:
         from wideangle.mixture_of_experts.sparse_kernel import NEVER, WIDTH  # compiled on use
 
-        self.rows = rows
+        self.rows, self.floor = rows, floor
         self.sizes = n, n_outputs, p = experts.shape
         self.n = -(-n // WIDTH) * WIDTH
         vectors = np.zeros((p, 1 + n_outputs, self.n), gate.dtype)
@@ -165,13 +175,15 @@ class _Job:
 
     def part(self, part: tuple[int, int]) -> tuple[float, np.ndarray]:
         """Value and gradient of some of the rows."""
-        from wideangle.mixture_of_experts.sparse_kernel import accumulate
+        from wideangle.mixture_of_experts import sparse_gaussian, sparse_kernel
 
         shape = self.vectors.shape if self.wanted else (0, self.vectors.shape[1])
         gradient = np.zeros(shape, self.vectors.dtype)
         rows, targets, weights, _ = self.rows
         arguments = rows, targets, weights, self.vectors, self.blank, self.n, part, gradient
-        return accumulate(*arguments), gradient
+        if self.floor is None:
+            return sparse_kernel.accumulate(*arguments), gradient
+        return sparse_gaussian.accumulate(*arguments, self.floor), gradient
 
     def add(self, value: float, gradient: np.ndarray) -> None:
         """Take a part into the sums."""

@@ -29,7 +29,7 @@ ROWS = 32
 NEVER = -1e30
 """Gate score of a filler."""
 LOG2_E = 1.0 / math.log(2.0)
-_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 """A check for division by 0 would forbid vector instructions."""
 IN_ORDER = {"contract"}
 """Fast-math of the exponential: multiply and add may be joined, nothing else."""
@@ -92,8 +92,8 @@ def _exp_single(x: Any, count: int) -> None:
         x[i] = power * scale
 
 
-@njit(fastmath=LOOSE | {"nnan"}, **_OPTIONS)
-def _largest(x: Any, row: int, count: int) -> Any:
+@njit(fastmath=LOOSE | {"nnan"}, **OPTIONS)
+def largest(x: Any, row: int, count: int) -> Any:
     """Largest of the first numbers of a row; a NaN may be passed over, and shows elsewhere."""
     top = x[row, 0]
     for k in range(1, count):
@@ -101,8 +101,8 @@ def _largest(x: Any, row: int, count: int) -> Any:
     return top
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
-def _score(rows: Any, index: int, vectors: Any, blank: Any, scores: Any, row: int) -> None:
+@njit(fastmath=LOOSE, **OPTIONS)
+def score_row(rows: Any, index: int, vectors: Any, blank: Any, scores: Any, row: int) -> None:
     """Scores of one row: four entries at a time, so that sums are loaded and stored less often."""
     indptr, columns, entries = rows
     width, last = vectors.shape[1], indptr[index + 1]
@@ -120,8 +120,8 @@ def _score(rows: Any, index: int, vectors: Any, blank: Any, scores: Any, row: in
             )
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
-def _spread(rows: Any, index: int, slopes: Any, row: int, gradient: Any) -> None:
+@njit(fastmath=LOOSE, **OPTIONS)
+def spread_row(rows: Any, index: int, slopes: Any, row: int, gradient: Any) -> None:
     """Add a row's part to the gradient: its slopes, times the entry, to each of its columns."""
     indptr, columns, entries = rows
     for place in range(indptr[index], indptr[index + 1]):
@@ -130,10 +130,10 @@ def _spread(rows: Any, index: int, slopes: Any, row: int, gradient: Any) -> None
             gradient[column, t] += entry * slopes[row, t]
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
+@njit(fastmath=LOOSE, **OPTIONS)
 def _exponents(scores: Any, row: int, target: int, n: int, powers: Any) -> None:
     """What exponentials are taken of; none is positive. Gate scores become relative ones."""
-    top = _largest(scores, row, n)
+    top = largest(scores, row, n)
     for k in range(n):
         relative = scores[row, k] - top
         scores[row, k] = relative
@@ -155,7 +155,7 @@ def _exponents(scores: Any, row: int, target: int, n: int, powers: Any) -> None:
             powers[row, first + k] = scores[row, first + k] - powers[row, n + k]
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
+@njit(fastmath=LOOSE, **OPTIONS)
 def _logistic(scores: Any, powers: Any, row: int, target: int, likelihood: Any) -> None:
     """Likelihood of each expert; powers of its margin become the slopes of its logarithm."""
     one, n = powers.dtype.type(1.0), likelihood.shape[0]
@@ -169,7 +169,7 @@ def _logistic(scores: Any, powers: Any, row: int, target: int, likelihood: Any) 
         powers[row, n + k] = sign * (smaller if right else larger)
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
+@njit(fastmath=LOOSE, **OPTIONS)
 def _softmax(powers: Any, row: int, target: int, likelihood: Any) -> None:
     """As :func:`_logistic`, for three classes or more."""
     one, n = powers.dtype.type(1.0), likelihood.shape[0]
@@ -189,7 +189,7 @@ def _softmax(powers: Any, row: int, target: int, likelihood: Any) -> None:
         powers[row, chosen + k] += one
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _log_likelihood(scores: Any, row: int, target: int, n: int, k: int) -> float:
     """Logarithm of what expert k says, however small."""
     if scores.shape[1] == 2 * n:
@@ -204,7 +204,7 @@ def _log_likelihood(scores: Any, row: int, target: int, n: int, k: int) -> float
     return scores[row, (target + 1) * n + k] - top - math.log(total)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _rescue(scores: Any, row: int, target: int, joint: Any) -> float:
     """Joint probabilities over the largest one, for a row where all underflow; its logarithm."""
     n = joint.shape[0]
@@ -216,7 +216,7 @@ def _rescue(scores: Any, row: int, target: int, joint: Any) -> float:
     return top
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
+@njit(fastmath=LOOSE, **OPTIONS)
 def _mix(scores: Any, powers: Any, row: int, target: int, weight: Any, joint: Any) -> float:
     """Sum out the choice of expert: the row's value; powers become slopes of its scores."""
     n, nothing = joint.shape[0], powers.dtype.type(0.0)
@@ -245,7 +245,7 @@ def _mix(scores: Any, powers: Any, row: int, target: int, weight: Any, joint: An
     return weight * (math.log(evidence) - math.log(total) + shift)
 
 
-@njit(fastmath=LOOSE, **_OPTIONS)
+@njit(fastmath=LOOSE, **OPTIONS)
 def accumulate(
     rows: Any,
     targets: Any,
@@ -282,12 +282,12 @@ def accumulate(
     for start in range(part[0], part[1], ROWS):
         count = min(ROWS, part[1] - start)
         for row in range(count):
-            _score(rows, start + row, vectors, blank, scores, row)
+            score_row(rows, start + row, vectors, blank, scores, row)
             _exponents(scores, row, targets[start + row], n, powers)
         exp_in_place(flat, count * width)
         for row in range(count):
             here = start + row
             value += _mix(scores, powers, row, targets[here], weights[here], joint)
             if gradient.shape[0] > 0:
-                _spread(rows, here, powers, row, gradient)
+                spread_row(rows, here, powers, row, gradient)
     return value

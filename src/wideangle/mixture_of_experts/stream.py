@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
 from wideangle.mixture_of_experts import variational
-from wideangle.mixture_of_experts.data import Data, Scaling, scaling_from, seed_of
-from wideangle.mixture_of_experts.predict import predict
+from wideangle.mixture_of_experts.data import (
+    Data,
+    Scaling,
+    TargetScaling,
+    scaling_from,
+    seed_of,
+    target_scaling_from,
+)
+from wideangle.mixture_of_experts.pointwise import log_lik_of_rows
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_for
+from wideangle.mixture_of_experts.trace import answers_of
 from wideangle.mixture_of_experts.variational import VariationalFit
-from wideangle.posterior import Draws
 from wideangle.settings import Settings, Variational
 from wideangle.streaming.minibatches import StreamedMinibatches
 from wideangle.streaming.sources import RowSource
@@ -30,12 +37,33 @@ BUFFER_BYTES = 2**26
 PREDICT_ROWS = 4096
 
 
+class Classes(NamedTuple):
+    """Targets that are classes, and how much a row of each counts."""
+
+    labels: np.ndarray
+    weights: np.ndarray
+
+    def encode(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Classes 0..C-1, and weights of the rows."""
+        which = np.searchsorted(self.labels, targets).astype(np.int32)
+        return which, self.weights[which]
+
+
+class Quantity(NamedTuple):
+    """Targets that are numbers; all rows count alike."""
+
+    scaling: TargetScaling
+
+    def encode(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised numbers, and weights of the rows."""
+        return self.scaling.apply(targets), np.ones(len(targets))
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What one pass through the source found."""
 
-    classes: np.ndarray
-    class_weights: np.ndarray
+    targets: Classes | Quantity
     scaling: Scaling
     sample: Data
     """Some rows as the model sees them, weighted to stand for all."""
@@ -46,9 +74,8 @@ class Prepared:
     def encode(
         self, rows: np.ndarray, targets: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows as the model sees them, classes 0..C-1, weights."""
-        which = np.searchsorted(self.classes, targets).astype(np.int32)
-        return self.scaling.apply(rows), which, self.class_weights[which]
+        """Rows and targets as the model sees them, weights."""
+        return self.scaling.apply(rows), *self.targets.encode(targets)
 
 
 def check_inference(inference: Settings) -> None:
@@ -57,38 +84,53 @@ def check_inference(inference: Settings) -> None:
         raise ValueError(f"inference={inference}: rows on disk are fitted with inference='vi'.")
 
 
+def classes_of(found: Survey, class_weight: Any) -> Classes:
+    """Classes of the targets, and their weights."""
+    counts = found.moments.counts
+    weights = np.ones(len(counts))
+    if class_weight == "balanced":
+        weights = counts.sum() / (len(counts) * counts)
+    elif class_weight is not None:
+        weights = compute_class_weight(class_weight, classes=found.classes, y=found.classes)
+    return Classes(found.classes, weights)
+
+
+def quantity_of(found: Survey, intercept: bool) -> Quantity:
+    """Mean and standard deviation of the targets."""
+    mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
+    return Quantity(target_scaling_from(mean, np.sqrt(variance), intercept=intercept))
+
+
 def prepare(
     source: RowSource,
     seed: int,
+    targets_of: Callable[[Survey], Classes | Quantity],
     *,
-    class_weight: Any,
+    quantity: bool,
     standardise: bool,
     intercept: bool,
     progress: bool | None,
 ) -> Prepared:
-    """One pass: classes, weights, scales of columns, a sample."""
+    """One pass: targets, weights, scales of columns, a sample."""
     key, key_sample = jax.random.split(jax.random.key(seed))
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
-    found = survey(source, seed_of(key_sample), n_sample, progress)
+    found = survey(source, seed_of(key_sample), n_sample, progress, quantity=quantity)
+    targets = targets_of(found)
     counts = found.moments.counts
-    class_weights = np.ones(len(counts))
-    if class_weight == "balanced":
-        class_weights = counts.sum() / (len(counts) * counts)
-    elif class_weight is not None:
-        class_weights = compute_class_weight(class_weight, classes=found.classes, y=found.classes)
+    class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)
+    columns = (*found.moments.weighted(class_weights), found.moments.binary)
     scaling = scaling_from(
-        *found.moments.weighted(class_weights),
-        found.moments.binary,
+        *(part[:width] for part in columns),
         standardise=standardise,
         intercept=intercept,
         dtype=source.dtype,
     )
     nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
-    prepared = Prepared(found.classes, class_weights, scaling, nothing, n_rows, key, found)
-    rows, targets, weights = prepared.encode(found.rows, found.targets)
+    prepared = Prepared(targets, scaling, nothing, n_rows, key, found)
+    rows, encoded, weights = prepared.encode(found.rows, found.targets)
     share = class_weights @ counts / max(weights.sum(), 1e-300)
-    return replace(prepared, sample=Data(rows, targets, weights * share))
+    return replace(prepared, sample=Data(rows, encoded, weights * share))
 
 
 def fit(
@@ -127,11 +169,10 @@ def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Vari
 
     with the mean weights in place of their distribution.
     """
-    mean = jax.tree.map(lambda leaf: leaf[None, None], fit.mean)
-    chance = predict(fit.expert, Draws({"weights": mean}), sample.rows)
+    mean = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], fit.mean)
     n = len(sample.targets)
-    chance = chance[np.arange(n), sample.targets]
-    values = np.log(np.maximum(chance, 1e-30)) * sample.weights
+    found = log_lik_of_rows(answers_of(fit.expert), mean, sample.rows, sample.targets)
+    values = found[0].astype(np.float64) * sample.weights
     # Weights of the sample already stand for N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))

@@ -42,7 +42,7 @@ from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
-from wideangle.types import Array, Components, Key
+from wideangle.types import Array, Components, Key, as_targets
 
 RATE = 0.02
 """Top learning rate of locations; the others have twice as much."""
@@ -155,7 +155,7 @@ def fit_starts(
     Ctrl-C keeps what was reached and sets ``interrupted``. Everything follows from ``key``.
     """
     chosen = task.inference
-    targets, weights = np.asarray(data.targets, np.int32), np.asarray(data.weights, dtype)
+    targets, weights = as_targets(data.targets, dtype), np.asarray(data.weights, dtype)
     data = Data(data.rows, targets, weights)
     tau = chosen.temperature
     tau = usual_temperature(float(np.sum(weights))) if isinstance(tau, str) else tau

@@ -8,6 +8,7 @@ from wideangle.plots.angles import angle_distribution, angle_heatmap
 from wideangle.plots.calibration import calibration
 from wideangle.plots.chains import component_count, rank_plot, trace
 from wideangle.plots.components import component_images, component_weights, top_words
+from wideangle.plots.intervals import interval_calibration, prediction_bands
 from wideangle.plots.rows import activation_matrix, component_map
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "component_images",
     "component_map",
     "component_weights",
+    "interval_calibration",
+    "prediction_bands",
     "rank_plot",
     "top_words",
     "trace",

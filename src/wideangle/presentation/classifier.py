@@ -62,6 +62,16 @@ class ClassifierPresentation(Presentation):
         assert rows.y is not None
         return score_classes(self.model.predict_proba(rows.X), rows.y, rows.class_shares)
 
+    def score_file(self, X: Any, y: np.ndarray) -> dict[str, float]:
+        """Accuracy and log-loss of the rows of known classes."""
+        known = y >= 0
+        if not known.any():
+            return {}
+        proba = self.model.predict_proba(X[known])
+        shares = np.full(proba.shape[1], 1.0 / proba.shape[1])
+        found = score_classes(proba, y[known], shares)
+        return {name: found[name] for name in ("accuracy", "log_loss")}
+
     def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
         """The most probable class, the probability of each, and the entropy."""
         proba = self.model.predict_proba(X)

@@ -188,6 +188,10 @@ class Presentation:
         """Metrics of rows that the model was not fitted to."""
         return {}
 
+    def score_file(self, X: Any, y: np.ndarray) -> dict[str, float]:
+        """Scores of a file that holds the target, -1 or NaN where it is not known."""
+        return {}
+
     def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
         """Columns of a table of predictions."""
         used = self.activations(X)
@@ -202,6 +206,10 @@ class Presentation:
     def verdict(self, run: Run) -> str:
         """The run in two sentences."""
         return f"{count(len(self.vectors()), self.noun)} of {count(len(run.columns), 'column')}."
+
+    def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
+        """A sentence about held-out rows, where there are such."""
+        return ""
 
     def cards(self) -> list[Card]:
         """What the model is, for the first line of the report."""

@@ -33,11 +33,13 @@ class Sample:
     rows
         Their numbers in the file: the first row below the header is 1.
     y
-        Class of each as an index into ``run.frame.classes``; None without a target.
+        Class of each as an index into ``run.frame.classes``, or the number to predict; None without
+        a target.
     values
         What the model says of each row, arrays of length n by name. Every family gives
         ``activations`` (n, K), how much a row uses each component, from 0 to 1. Charts of the
-        report know ``proba`` (n, C) and ``log_density`` (n,) where they are given.
+        report know ``proba`` (n, C), ``log_density`` (n,), ``prediction`` (n,), ``low`` and
+        ``high`` (n, L) where they are given.
     """
 
     X: Any
@@ -103,12 +105,14 @@ class Scored(NamedTuple):
 
     X: Any
     y: np.ndarray | None
-    """Indices of classes."""
+    """Indices of classes, or numbers."""
     mean_row: np.ndarray
     """Mean of the training rows."""
     class_shares: np.ndarray
-    """Shares of the classes among the training rows; empty without a target."""
+    """Shares of the classes among the training rows; empty without classes."""
     seed: int
+    target_moments: tuple[float, float] = (0.0, 1.0)
+    """Mean and standard deviation of the training targets, where they are numbers."""
 
 
 class Option(NamedTuple):

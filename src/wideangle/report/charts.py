@@ -20,9 +20,12 @@ from wideangle.plots.style import FAINT, PALETTE, colour
 from wideangle.posterior import evenly
 from wideangle.presentation.classifier import reliability
 from wideangle.presentation.records import Run
+from wideangle.presentation.regressor import LEVEL, LEVELS, coverage
 from wideangle.types import as_dense
 
 _MOST_POINTS = 1500
+_MOST_INTERVALS = 400
+"""Predictions drawn with their intervals: more would cover each other."""
 _MOST_LINES = 60
 """Components in a heat map; more would be lines of a pixel."""
 _MOST_DRAWS = 1000
@@ -198,7 +201,9 @@ def _row_words(run: Run, chosen: np.ndarray) -> list[str]:
     for i in chosen:
         text = f"row {sample.rows[i]}"
         if sample.y is not None:
-            text += f", is {classes[sample.y[i]]}"
+            text += f", is {classes[sample.y[i]] if classes else f'{sample.y[i]:.4g}'}"
+        if "prediction" in sample.values:
+            text += f"; predicted {sample.values['prediction'][i]:.4g}"
         if proba is not None:
             best = int(np.argmax(proba[i]))
             text += f"; predicted {classes[best]} ({100 * proba[i, best]:.0f} %)"
@@ -264,6 +269,57 @@ def confidence(run: Run) -> Figure | None:
         "xaxis": {"title": {"text": "probability of the predicted class"}, "tickformat": ".0%"},
         "yaxis": {"title": {"text": "rows"}},
         "legend": {"orientation": "h", "y": 1.12},
+    }
+    return {"data": data, "layout": layout, "height": 420}
+
+
+def intervals(run: Run) -> Figure | None:
+    """Level of central intervals against the share of rows they hold, bars of 90 %."""
+    y, values = run.sample.y, run.sample.values
+    if y is None:
+        return None
+    found = coverage(y, np.concatenate([values["low"], values["high"]], axis=1))
+    hover = "intervals of %{x:.0%} hold %{y:.1%}<extra></extra>"
+    data = [
+        {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
+         "line": {"color": FAINT, "width": 1.5, "dash": "dot"}, "showlegend": False},
+        {"type": "scatter", "mode": "markers", "x": list(LEVELS), "y": rounded(found.observed),
+         "hovertemplate": hover, "marker": {"color": PALETTE[0], "size": 11}, "showlegend": False,
+         "error_y": {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0,
+                     "array": rounded(found.high - found.observed),
+                     "arrayminus": rounded(found.observed - found.low)}},
+    ]  # fmt: skip
+    layout = {
+        "xaxis": {"range": [0.4, 1.03], "tickformat": ".0%", "title": {"text": "interval"}},
+        "yaxis": {"range": [0.4, 1.03], "tickformat": ".0%",
+                  "title": {"text": "rows inside it"}},
+    }  # fmt: skip
+    return {"data": data, "layout": layout, "height": 420}
+
+
+def predicted(run: Run) -> Figure | None:
+    """Prediction with its interval of 90 % against what was seen."""
+    sample, place = run.sample, LEVELS.index(LEVEL)
+    if sample.y is None:
+        return None
+    chosen = evenly(len(sample), _MOST_INTERVALS)
+    seen, mean = sample.y[chosen], sample.values["prediction"][chosen]
+    low, high = (sample.values[name][chosen, place] for name in ("low", "high"))
+    ends = [float(min(seen.min(), mean.min())), float(max(seen.max(), mean.max()))]
+    data = [
+        {"type": "scatter", "mode": "lines", "x": rounded(ends), "y": rounded(ends),
+         "hoverinfo": "skip", "line": {"color": FAINT, "width": 1.5, "dash": "dot"},
+         "showlegend": False},
+        {"type": "scatter", "mode": "markers", "x": rounded(seen), "y": rounded(mean),
+         "text": _row_words(run, chosen), "hovertemplate": "%{text}<extra></extra>",
+         "marker": {"color": PALETTE[0], "size": 6}, "showlegend": False,
+         "error_y": {"type": "data", "symmetric": False, "thickness": 1, "width": 0,
+                     "color": FAINT, "array": rounded(np.maximum(high - mean, 0.0)),
+                     "arrayminus": rounded(np.maximum(mean - low, 0.0))}},
+    ]  # fmt: skip
+    layout = {
+        "xaxis": {"title": {"text": "seen"}, "zeroline": False},
+        "yaxis": {"title": {"text": "predicted"}, "zeroline": False},
     }
     return {"data": data, "layout": layout, "height": 420}
 
@@ -362,5 +418,7 @@ CHARTS: dict[str, Callable[[Run], Figure | None]] = {
     "density": densities,
     "calibration": calibration,
     "confidence": confidence,
+    "intervals": intervals,
+    "predicted": predicted,
 }
 """What a family can choose from; None where a chart has nothing to show."""

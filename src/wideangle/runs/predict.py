@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from wideangle.frames.encode import encode
-from wideangle.frames.labels import codes, labels_of
+from wideangle.frames.labels import targets_of
 from wideangle.frames.read import read_table
 from wideangle.frames.table import Table, TableError
-from wideangle.presentation.classifier import probability_column, score_classes
 from wideangle.presentation.records import Run
 from wideangle.storage.files import write
 
@@ -29,7 +26,7 @@ class Predicted:
     """A pandas DataFrame."""
     notes: list[str]
     scores: dict[str, float]
-    """Accuracy and log-loss where the file has the target."""
+    """Such as accuracy and log-loss, where the file has the target."""
 
 
 def predict_file(run: Run, data: Path, *, keep: tuple[str, ...] = ()) -> Predicted:
@@ -54,24 +51,15 @@ def predict_file(run: Run, data: Path, *, keep: tuple[str, ...] = ()) -> Predict
     twice = [name for name in values if name in copied]
     if twice:
         raise TableError(f"{data}: column {twice[0]!r} has the name of a prediction; rename it.")
-    scores = _scores(run, values, table)
+    scores = _scores(run, encoded.X, table)
     return Predicted(pd.DataFrame(copied | values), encoded.notes, scores)
 
 
-def _scores(run: Run, values: dict[str, np.ndarray], table: Table) -> dict[str, float]:
-    """Accuracy and log-loss where the file has the target."""
+def _scores(run: Run, X: Any, table: Table) -> dict[str, float]:
+    """Scores where the file has the target."""
     target = run.frame.target
-    labels = None if target is None else labels_of(table, target)
-    if target is None or labels is None:
-        return {}
-    y = codes(target, labels)
-    known = y >= 0
-    if not known.any():
-        return {}
-    proba = np.stack([values[probability_column(label)] for label in target.classes], axis=1)
-    shares = np.full(len(target.classes), 1.0 / len(target.classes))
-    found = score_classes(proba[known], y[known], shares)
-    return {name: found[name] for name in ("accuracy", "log_loss")}
+    y = None if target is None else targets_of(table, target)
+    return {} if y is None else run.presentation.score_file(X, y)
 
 
 def write_predictions(frame: Any, output: Path | None, *, source: Path) -> None:

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import get_tags
 
 from wideangle.base import present
 from wideangle.convergence import ConvergenceWarning, agreement
 from wideangle.frames.encode import encode
 from wideangle.frames.encoding import Encoding, Reading, Target
-from wideangle.frames.labels import LEAST_ROWS, learn_target
+from wideangle.frames.labels import LEAST_ROWS, learn_quantity, learn_target
 from wideangle.frames.learn import Plan, learn
 from wideangle.frames.read import read_table
 from wideangle.frames.table import Table, TableError, count
@@ -201,9 +201,12 @@ def prepare(table: Table, job: Job, model: Any) -> Rows:
     y: np.ndarray | None = None
     if is_classifier(model):
         target, y = learn_target(table, job.target)
+    elif is_regressor(model):
+        target, y = learn_quantity(table, job.target)
     elif table.n_rows < LEAST_ROWS:
         raise TableError(f"{table.source} has {count(table.n_rows, 'row')}: too few to learn from.")
-    split = split_rows(table.n_rows, job.held_out, job.seed, y)
+    classes = y if is_classifier(model) else None
+    split = split_rows(table.n_rows, job.held_out, job.seed, classes)
     plan = replace(job.plan, fill=not get_tags(model).input_tags.allow_nan)
     frame, notes = learn(table.take(split.train), target, plan)
     X = encode(table.take(split.train), frame).X
@@ -246,7 +249,8 @@ def _fit(model: Any, job: Job, rows: Rows) -> list[str]:
         if rows.y is None:
             model.fit(rows.X)
         else:
-            model.fit(rows.X, np.array(rows.frame.classes)[rows.y])
+            classes = np.array(rows.frame.classes)
+            model.fit(rows.X, classes[rows.y] if len(classes) else rows.y)
     chains = model.diagnostics_ is not None and model.presentation.resumes(model)
     can_go_on = job.checkpoint is not None and job.checkpoint.exists()
     # An ascent without a checkpoint has reached some model: better that one than none.
@@ -312,16 +316,18 @@ def _score(model: Any, rows: Rows, seed: int) -> tuple[dict[str, Any], Sample]:
     held = len(rows.test) > 0
     X, y, numbers = (rows.X_test, rows.y_test, rows.test) if held else (rows.X, rows.y, rows.train)
     metrics: dict[str, Any] = {"sample_held_out": held}
-    shares = np.zeros(0)
-    if rows.y is not None:
+    shares, moments = np.zeros(0), (0.0, 1.0)
+    if rows.y is not None and rows.frame.classes:
         shares = np.bincount(rows.y, minlength=len(rows.frame.classes)) / len(rows.y)
         metrics["class_shares"] = shares.tolist()
+    elif rows.y is not None:
+        moments = float(rows.y.mean()), float(rows.y.std())
     shown = present(model)
     if held:
-        metrics |= shown.score(Scored(X, y, mean_row(rows.X), shares, seed))
+        metrics |= shown.score(Scored(X, y, mean_row(rows.X), shares, seed, moments))
     kept = sampled_rows(*X.shape)
-    classes = None if y is None else y[kept]
-    return metrics, Sample(X[kept], numbers[kept] + 1, classes, shown.look(X[kept]))
+    targets = None if y is None else y[kept]
+    return metrics, Sample(X[kept], numbers[kept] + 1, targets, shown.look(X[kept]))
 
 
 def mean_row(X: Any) -> np.ndarray:

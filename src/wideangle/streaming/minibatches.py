@@ -18,9 +18,10 @@ import numpy as np
 
 from wideangle.infer.ascent import batch_sizes
 from wideangle.streaming.sources import RowSource
+from wideangle.types import as_targets
 
 Encode = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-"""Rows and targets as read -> rows as the model sees them, classes 0..C-1, weights."""
+"""Rows and targets as read -> rows and targets as the model sees them, weights."""
 
 
 class StreamedMinibatches:
@@ -75,14 +76,17 @@ class StreamedMinibatches:
 
     def _stack(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = np.zeros((count, self.size, self.width), self.dtype)
-        targets = np.zeros((count, self.size), np.int32)
+        targets: Any = None
         weights = np.zeros((count, self.size), self.dtype)
         for place in range(count):
             turn, batch = divmod(first + place, self.per_pass)
             filled = 0
             for raw_rows, raw_targets in self._pieces(turn, *self._cuts[batch : batch + 2]):
                 part = slice(filled, filled + len(raw_rows))
-                rows[place, part], targets[place, part], weight = self.encode(raw_rows, raw_targets)
+                rows[place, part], found, weight = self.encode(raw_rows, raw_targets)
+                if targets is None:
+                    targets = np.zeros((count, self.size), as_targets(found, self.dtype).dtype)
+                targets[place, part] = found
                 weights[place, part] = weight * self.per_pass
                 filled = part.stop
         return rows, targets, weights

@@ -39,18 +39,36 @@ class Moments:
 
 @dataclass(frozen=True)
 class Survey:
-    """Classes, moments, and a random sample of the rows."""
+    """Classes, moments, and a random sample of the rows.
+
+    Where the target is a quantity there is one class, and the last column of the moments is that
+    of the target.
+    """
 
     classes: np.ndarray
     moments: Moments
     rows: np.ndarray
     """Sampled without replacement, in the order of the file; all rows if there are few."""
     targets: np.ndarray
-    """Their classes, as found in the file."""
+    """Their targets, as found in the file."""
 
 
-def survey(source: RowSource, seed: int, n_sample: int, progress: bool | None = None) -> Survey:
+def survey(
+    source: RowSource,
+    seed: int,
+    n_sample: int,
+    progress: bool | None = None,
+    *,
+    quantity: bool = False,
+) -> Survey:
     """Read every block once; memory is that of a block and of the sample.
+
+    Parameters
+    ----------
+    source, seed, n_sample, progress
+        Where rows come from, and how many to sample.
+    quantity
+        Whether targets are numbers to predict, and not classes.
 
     Raises
     ------
@@ -64,7 +82,7 @@ def survey(source: RowSource, seed: int, n_sample: int, progress: bool | None = 
         chosen = np.sort(generator.choice(total, n_sample, replace=False, shuffle=False))
     sample = np.empty((len(chosen), width), source.dtype)
     labels: list[np.ndarray] = []
-    sums = _Sums(width)
+    sums = _Sums(width + quantity)
     starts = source.starts
     with Progress(len(starts) - 1, 0, progress) as bar:
         for block in range(len(starts) - 1):
@@ -72,7 +90,11 @@ def survey(source: RowSource, seed: int, n_sample: int, progress: bool | None = 
             if targets is None:
                 raise ValueError("the source has no targets: name them (y=, target=).")
             _check(rows, int(starts[block]), source.names)
-            sums.add(rows, targets)
+            if quantity:
+                _check_targets(targets, int(starts[block]))
+                sums.add(np.column_stack([rows, targets]), np.zeros(len(rows)))
+            else:
+                sums.add(rows, targets)
             low, high = np.searchsorted(chosen, [starts[block], starts[block + 1]])
             picked = chosen[low:high] - starts[block]
             sample[low:high] = rows[picked]
@@ -107,6 +129,17 @@ class _Sums:
         parts = [self.of[label] for label in classes.tolist()]
         counts, sums, squares = (np.array([part[i] for part in parts]) for i in range(3))
         return classes, Moments(self.shift, counts, sums, squares, self.binary)
+
+
+def _check_targets(targets: np.ndarray, start: int) -> None:
+    if targets.dtype.kind not in "biuf":
+        raise ValueError(f"y: holds {targets.dtype}, and numbers are to be predicted.")
+    wrong = ~(np.abs(targets.astype(np.float64)) <= TOO_LARGE)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"y: {targets[row]} in row {start + row}; must be a finite number below {TOO_LARGE:g}."
+        )
 
 
 def _check(rows: np.ndarray, start: int, names: list[str] | None) -> None:

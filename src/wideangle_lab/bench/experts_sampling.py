@@ -29,13 +29,13 @@ from numpyro.infer.util import initialize_model
 
 from wideangle.datasets import mixture_data
 from wideangle.diagnostics import ess_bulk
-from wideangle.mixture_of_experts import predict as predictive
+from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.coordinates import Priors, Problem, weights_of
 from wideangle.mixture_of_experts.data import Data, learn_scaling, make_dense
-from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
 from wideangle.mixture_of_experts.modes import climb
 from wideangle.mixture_of_experts.task import plan
+from wideangle.mixture_of_experts.trace import trace
 from wideangle.posterior import Draws
 from wideangle.settings import MutualAngularPrior, Sampling
 from wideangle_lab.bench.harness import Settings
@@ -229,7 +229,7 @@ def invariants(draws: dict[str, Any], data: Data) -> dict[str, Any]:
     weights = Weights(draws["gate"], draws["experts"][..., None, :])
     kept = Draws({"weights": weights, "log_lik": np.asarray(_log_liks(weights, data))})
     rows = np.asarray(data.rows)[np.asarray(data.weights) > 0]  # the others fill up
-    return predictive.trace(EXPERT, kept, rows).values
+    return trace(EXPERT, kept, rows).values
 
 
 def last_draws(draws: np.ndarray, count: int) -> np.ndarray:

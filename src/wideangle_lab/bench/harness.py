@@ -35,7 +35,7 @@ AREAS = {
 }
 """Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""
 
-DEFAULTS = "defaults"
+PANELS = ("defaults", "regression")
 """Takes hours, is measured only when it is named, and has a record of its own, of cells."""
 
 
@@ -60,26 +60,27 @@ def run(
     quick: bool,
     seed: int,
     areas: Sequence[str] = (),
-    **of_defaults: Any,
+    **of_panels: Any,
 ) -> dict[str, Any]:
     """Measure every area, or the named ones; print a table, write the record and return it.
 
     The record is written after every area: what was measured before a crash is kept. Named areas
     take their place in the record that is there, each with the stamp of its own measurement.
-    Further settings are those of the panel of default fits, :mod:`wideangle_lab.bench.defaults`.
+    Further settings are those of the panels of default fits, :mod:`wideangle_lab.bench.defaults`.
     """
-    if list(areas) == [DEFAULTS]:
-        from wideangle_lab.bench import defaults
+    if len(areas) == 1 and areas[0] in PANELS:
+        from wideangle_lab.bench.defaults import loop
 
-        name = f"{DEFAULTS}-quick" if quick else DEFAULTS
+        name = f"{areas[0]}-quick" if quick else areas[0]
         output = output or FOLDER / f"{name}.json"
-        return defaults.run(output, quick=quick, seed=seed, **of_defaults)
-    if DEFAULTS in areas or any(of_defaults.values()):
+        return loop.run(output, panel=areas[0], quick=quick, seed=seed, **of_panels)
+    if any(panel in areas for panel in PANELS) or any(of_panels.values()):
         raise ValueError(
-            "the area defaults is measured by itself, and has --only, --again, --part and --jobs."
+            "the areas defaults and regression are measured by themselves, and have --only, "
+            "--again, --part and --jobs."
         )
     if unknown := [area for area in areas if area not in AREAS]:
-        raise ValueError(f"no area {unknown[0]!r}; the areas are {', '.join((*AREAS, DEFAULTS))}.")
+        raise ValueError(f"no area {unknown[0]!r}; the areas are {', '.join((*AREAS, *PANELS))}.")
     name = "quick" if quick else "full"
     output = output or FOLDER / f"{name}.json"
     output.parent.mkdir(parents=True, exist_ok=True)

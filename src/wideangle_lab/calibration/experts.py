@@ -30,14 +30,15 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.gaussian import GaussianExperts
 from wideangle.mixture_of_experts.likelihood import (
     ExpertLikelihood,
-    LogisticExperts,
     Pair,
-    SoftmaxExperts,
     Weights,
+    experts_for,
     log_lik,
     predict,
+    score,
 )
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_mcmc
 from wideangle.mixture_of_experts.task import Task
@@ -95,21 +96,21 @@ class Case(NamedTuple):
     prior: str
     sampler: str
     n_classes: int = 2
+    """0 for experts that predict a quantity."""
     automatic: bool = False
     """Whether ranks are those of whole fits, whose chains end by themselves."""
 
     @property
     def name(self) -> str:
         """Folder-like name."""
-        classes = "" if self.n_classes == 2 else f", {self.n_classes} classes"  # noqa: PLR2004
+        classes = {0: ", a quantity", 2: ""}.get(self.n_classes, f", {self.n_classes} classes")
         length = ", automatic length" if self.automatic else ""
         return f"experts/{self.prior}{classes}/{self.sampler}{length}"
 
     @property
     def expert(self) -> ExpertLikelihood:
-        """Two classes are logistic, more softmax."""
-        two = self.n_classes == 2  # noqa: PLR2004
-        return LogisticExperts() if two else SoftmaxExperts(self.n_classes)
+        """Two classes are logistic, more softmax, a quantity is Gaussian."""
+        return GaussianExperts() if self.n_classes == 0 else experts_for(self.n_classes)
 
     @property
     def priors(self) -> Priors:
@@ -158,8 +159,23 @@ def simulate(key: Key, case: Case) -> tuple[Point, Array]:
     """Weights (in free coordinates) of the prior, and targets of the model."""
     key_point, key_targets = jax.random.split(key)
     x = draw_point(key_point, case.priors)
-    chances = predict(case.expert, weights_of(case.priors, x, case.expert), make_rows())
-    return x, jax.random.categorical(key_targets, jnp.log(chances)).astype(jnp.int32)
+    weights = weights_of(case.priors, x, case.expert)
+    return x, draw_targets(key_targets, case.expert, weights, make_rows())
+
+
+def draw_targets(key: Key, expert: ExpertLikelihood, weights: Weights, rows: Array) -> Array:
+    """A target of each row from the model."""
+    if not isinstance(expert, GaussianExperts):
+        chances = predict(expert, weights, rows)
+        return jax.random.categorical(key, jnp.log(chances)).astype(jnp.int32)
+    key_choice, key_noise = jax.random.split(key)
+    gate, scores = score(weights, rows)
+    chosen = jax.random.categorical(key_choice, gate.T)[None]
+    mean, variance = (
+        jnp.take_along_axis(part, chosen, axis=0)[0]
+        for part in (scores[:, 0], expert.noise(scores[:, 1]).variance)
+    )
+    return mean + jnp.sqrt(variance) * jax.random.normal(key_noise, mean.shape, mean.dtype)
 
 
 def whitening_of(case: Case) -> Whitening:
@@ -171,7 +187,8 @@ def whitening_of(case: Case) -> Whitening:
         x = draw_point(key, priors)
         return Typical(weights_of(priors, x, expert), scales_of(priors, x))
 
-    some = problem_of(case, jnp.arange(N_ROWS, dtype=jnp.int32) % 2)
+    kind = jnp.int32 if case.n_classes else jnp.float32
+    some = problem_of(case, jnp.arange(N_ROWS, dtype=kind) % 2)
     found = fisher_whitening(priors, jax.vmap(typical)(keys), expert, some.data)
 
     def follow(path: Any, leaf: Array) -> Array:
@@ -184,12 +201,17 @@ def quantities(draw: dict[str, Any], problem: Problem) -> dict[str, Scalar]:
     """Numbers that do not depend on how the experts are numbered."""
     weights: Weights = draw["weights"]
     flat = Weights(weights.gate, weights.experts.reshape(len(weights.experts), -1))
-    chances = predict(problem.expert, weights, problem.data.rows[:2])
+    said = predict(problem.expert, weights, problem.data.rows[:2])[:, -1]
+    name = "mean" if isinstance(problem.expert, GaussianExperts) else "probability"
     found = {
         "log-likelihood": log_lik(problem.expert, weights, problem.data),
-        "probability, row 1": chances[0, 1],
-        "probability, row 2": chances[1, 1],
+        **{f"{name}, row {i + 1}": said[i] for i in range(2)},
     }
+    if isinstance(problem.expert, GaussianExperts):
+        scores = score(weights, problem.data.rows[:2])[1]
+        noise = problem.expert.noise(scores[:, 1]).variance
+        found["mean log noise, row 1"] = 0.5 * jnp.mean(jnp.log(noise[:, 0]))
+        found["least log noise, row 2"] = 0.5 * jnp.min(jnp.log(noise[:, 1]))
     if isinstance(problem.priors.gate, ComponentPrior):
         found["log prior"] = sum(p.log_prob(w) for p, w in zip(problem.priors, flat, strict=True))
     found |= {f"scale, {name}": value for name, value in draw.get("scales", {}).items()}
@@ -320,8 +342,7 @@ def restart(
         setting = Setting(problem_of(case, targets), whitening)
         state, infos = method.recipe(steps | {"iteration": count}, setting)(key_move, state)
         weights = method.collect(state, setting)["weights"]
-        chances = predict(expert, weights, setting.problem.data.rows)
-        fresh = jax.random.categorical(key_targets, jnp.log(chances)).astype(jnp.int32)
+        fresh = draw_targets(key_targets, expert, weights, setting.problem.data.rows)
         accepted = jnp.mean(jnp.stack([info.acceptance for info in infos.values()]))
         return (state, fresh), accepted
 

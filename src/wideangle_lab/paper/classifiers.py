@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle_lab.paper.baselines import BASELINES, fit_baseline
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.efforts import chain_settings, kind_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.paper_methods import METHODS, VMF, paper_method
 
 CONTROLS: dict[str, dict[str, Any]] = {

@@ -205,7 +205,7 @@ def test_tables_are_named_and_the_area_stands_alone(tmp_path):
     with pytest.raises(ValueError, match="the tables are iris, wine"):
         bench.run(output, quick=True, seed=0, areas=["defaults"], only=["irises"])
     for areas, only in ([["defaults", "vMF"], []], [["vMF"], ["iris"]]):
-        with pytest.raises(ValueError, match="by itself"):
+        with pytest.raises(ValueError, match="by themselves"):
             bench.run(output, quick=True, seed=0, areas=areas, only=only)
 
 

@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 
 from wideangle.convergence import agreement, share_divergent
+from wideangle.presentation.records import Scored
 from wideangle.storage.files import as_finite
 from wideangle_lab.bench.defaults.rivals import compare, log_loss
 from wideangle_lab.bench.defaults.tables import TABLES, Parts
+from wideangle_lab.bench.regression.rivals import compare as compare_quantity
+from wideangle_lab.bench.regression.tables import QUANTITIES
 from wideangle_lab.datasets import DataNotFoundError
 from wideangle_lab.machine import describe
 
@@ -46,6 +49,19 @@ def of_classifier(make: Any, parts: Parts, *, again: bool | None) -> dict[str, A
         **result,
         "n_classes": len(model.classes_),
         "log_loss": log_loss(parts.y_test, model.predict_proba(parts.test)),
+        "divergent": round(share_divergent(model.posterior_.stats) * model.n_iter_),
+    }
+
+
+def of_regressor(make: Any, parts: Parts, *, again: bool | None) -> dict[str, Any]:
+    """What is kept of a regressor."""
+    model, result = fit_twice(make, parts.train, parts.y_train, again=again)
+    moments = float(parts.y_train.mean()), float(parts.y_train.std())
+    rows = Scored(parts.test, parts.y_test, np.zeros(0), np.zeros(0), 0, moments)
+    return {
+        **result,
+        **model.presentation(model).score(rows),
+        "n_used": model.n_used_,
         "divergent": round(share_divergent(model.posterior_.stats) * model.n_iter_),
     }
 
@@ -85,16 +101,22 @@ def converged(model: Any) -> dict[str, Any]:
 
 def measure(part: str, name: str, seed: int, *, once: bool = False) -> dict[str, Any]:
     """One part of a cell, or why there is none."""
-    from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+    from wideangle import (
+        LatentFeatureModel,
+        MixtureOfExpertsClassifier,
+        MixtureOfExpertsRegressor,
+    )
 
-    table = TABLES[name]
+    table = (TABLES | QUANTITIES)[name]
     try:
         data = table.load(seed)
     except (DataNotFoundError, ModuleNotFoundError) as error:
         return {"skipped": str(error)}
     if part == "rivals":
-        return {"rivals": compare(data, seed)}
+        return {"rivals": (compare_quantity if table.quantity else compare)(data, seed)}
     again = False if once else True if seed == 0 else None
+    if table.quantity:
+        return of_regressor(lambda: MixtureOfExpertsRegressor(random_state=seed), data, again=again)
     if not table.classes:
         return of_features(lambda: LatentFeatureModel(random_state=seed), data, again=again)
     return of_classifier(lambda: MixtureOfExpertsClassifier(random_state=seed), data, again=again)

@@ -14,18 +14,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from wideangle_lab.bench.defaults.tables import TABLES
+from wideangle_lab.bench.regression.tables import QUANTITIES
 from wideangle_lab.paper.records import write_json
 
 FIT, RIVALS = "fit", "rivals"
 LIMIT = 1800.0
 """Seconds after which a process is ended."""
-QUICK = ("iris",)
+QUICK = {"defaults": ("iris",), "regression": ("mcycle",)}
+PANELS = {"defaults": TABLES, "regression": QUANTITIES}
+EVERY = TABLES | QUANTITIES
 COMMAND = (sys.executable, "-m", "wideangle_lab.bench.defaults.cell")
 ERROR_LINES = 3
 
@@ -33,6 +36,7 @@ ERROR_LINES = 3
 def run(
     output: Path,
     *,
+    panel: str = "defaults",
     quick: bool,
     seed: int,
     only: Sequence[str] = (),
@@ -46,6 +50,8 @@ def run(
     ----------
     output
         The record; those of its cells that are asked for and there are kept.
+    panel
+        ``"defaults"`` or ``"regression"``.
     quick
         One seed of one table.
     seed
@@ -59,9 +65,10 @@ def run(
     jobs
         Processes at once. With more than one, seconds say nothing, and the page leaves them out.
     """
-    if unknown := [name for name in only if name not in TABLES]:
-        raise ValueError(f"no table {unknown[0]!r}; the tables are {', '.join(TABLES)}.")
-    record: dict[str, Any] = {"name": "defaults", "cells": {}}
+    tables = PANELS[panel]
+    if unknown := [name for name in only if name not in tables]:
+        raise ValueError(f"no table {unknown[0]!r}; the tables are {', '.join(tables)}.")
+    record: dict[str, Any] = {"name": panel, "cells": {}}
     if output.exists():
         record = json.loads(output.read_text(encoding="utf-8"))
     skipped: set[str] = set()
@@ -85,7 +92,7 @@ def run(
             record["cells"].setdefault(f"{name}/{number}", {})[one] = found
             write_json(output, record)
 
-    chosen = parts(only or (QUICK if quick else tuple(TABLES)), quick, seed)
+    chosen = parts(only or (QUICK[panel] if quick else tuple(tables)), quick, seed)
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(lambda one: measure(*one), chosen))
     print(f"Record: {output}")
@@ -95,10 +102,10 @@ def run(
 def parts(names: Sequence[str], quick: bool, seed: int) -> Iterator[tuple[str, int, str]]:
     """Table, seed and part, in the order in which they are measured."""
     for name in names:
-        table = TABLES[name]
+        table = EVERY[name]
         for number in range(seed, seed + (1 if quick else table.n_seeds)):
             yield name, number, FIT
-            if table.classes:
+            if table.compared:
                 yield name, number, RIVALS
 
 
@@ -130,8 +137,14 @@ def told(found: dict[str, Any]) -> str:
         if name in found:
             return f"{name}: {found[name]}"
     if RIVALS in found:
-        losses = {name: one["log_loss"] for name, one in found[RIVALS].items()}
+        losses = {name: loss_of(one) for name, one in found[RIVALS].items()}
         best = min(losses, key=lambda name: losses[name])
         return f"lowest log-loss {losses[best]:.4f} ({best})"
     said = f"R-hat {found['rhat']:.3f}, {len(found['warnings'])} warnings"
-    return said + (f", log-loss {found['log_loss']:.4f}" if "log_loss" in found else "")
+    compared = "log_loss" in found or "log_density" in found
+    return said + (f", log-loss {loss_of(found):.4f}" if compared else "")
+
+
+def loss_of(scores: Mapping[str, Any]) -> float:
+    """Minus the mean log probability, or log density, of the truth."""
+    return scores["log_loss"] if "log_loss" in scores else -scores["log_density"]

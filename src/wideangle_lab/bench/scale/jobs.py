@@ -43,7 +43,7 @@ def vi(
     """Fit stochastic VI to the file; judge it beside the truth and a logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
-    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
     from wideangle.settings import Variational
     from wideangle.streaming import NpyRows
     from wideangle_lab.bench.scale import drawn

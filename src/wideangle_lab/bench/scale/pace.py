@@ -6,6 +6,7 @@ Of all cores, and not on the wall: other programs on the machine change them lit
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ ROWS, PASSES, REPEATS = 65_536, (1, 7), 2
 def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str, float]:
     """Core seconds for a row of a pass, for a row of the first look, and to begin at all."""
     from wideangle.mixture_of_experts import stream as moe_stream
-    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
     from wideangle.settings import Variational
     from wideangle.streaming import NpyRows
 
@@ -41,8 +42,8 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
     short, long = np.min(seconds, axis=0)
     row = (long - short) / (ROWS * (PASSES[1] - PASSES[0]))
     began = time.process_time()
-    moe_stream.prepare(
-        source, 0, class_weight=None, standardise=True, intercept=True, progress=False
-    )
+    classes = partial(moe_stream.classes_of, class_weight=None)
+    options = {"standardise": True, "intercept": True, "progress": False}
+    moe_stream.prepare(source, 0, classes, quantity=False, **options)
     look = (time.process_time() - began) / ROWS
     return {"row": row, "look": look, "begin": first - PASSES[0] * ROWS * row - ROWS * look}

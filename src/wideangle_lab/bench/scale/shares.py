@@ -31,8 +31,8 @@ def share(
     import jax.numpy as jnp
 
     from wideangle import sharding
+    from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
     from wideangle.mixture_of_experts.data import Data, shard
-    from wideangle.mixture_of_experts.estimator import MixtureOfExpertsClassifier
     from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
     from wideangle.settings import MutualAngularPrior, Variational
 

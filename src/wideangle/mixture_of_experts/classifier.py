@@ -1,0 +1,230 @@
+"""Mixture of experts as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d, compute_sample_weight
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from wideangle.checks import check_labels, check_range, check_table
+from wideangle.mixture_of_experts import classes, files, stream
+from wideangle.mixture_of_experts.class_presentation import ClassExpertPresentation
+from wideangle.mixture_of_experts.data import rows_that_count
+from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, experts_for
+from wideangle.presentation.classifier import entropy
+from wideangle.types import in_order
+
+
+class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
+    r"""Bayesian mixture of logistic experts chosen by a softmax gate.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number of experts K.
+    prior : name, settings object, ComponentPrior, or (gate, experts)
+        Prior of the weight vectors of gate and experts: ``"mutual-angular"``
+        (:class:`~wideangle.MutualAngularPrior`) pushes them to different directions, ``"vmf"``
+        (:class:`~wideangle.VonMisesFisherPrior`) draws directions independently, ``"gaussian"``
+        (:class:`~wideangle.GaussianPrior`) is the usual baseline, ``"dpp"``
+        (:class:`~wideangle.DeterminantalPrior`) the determinantal one. A pair gives gate and
+        experts different priors; a distribution of your own is used as it is.
+    inference : name or settings object
+        ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
+        (:class:`~wideangle.Variational`) approximates it, ``"map"``
+        (:class:`~wideangle.Maximise`) maximises it.
+    standardise : bool
+        Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
+        scaled).
+    fit_intercept : bool
+        Add a constant column to gate and experts.
+    class_weight : dict or "balanced", optional
+        As in scikit-learn.
+    checkpoint : path, optional
+        MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
+        settings takes up where it stopped, to the same bits.
+    progress : bool, optional
+        Show a bar; by default on a terminal.
+    warm_start : bool
+        MCMC: fit again to the same data to go on with the same chains, up to a larger ``n_draws``,
+        or with ``n_draws="auto"`` for another ``max_time``.
+    random_state : int, RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    posterior_ : Draws
+        Draws of the weights, raw: experts are numbered differently from chain to chain.
+    experts_, gates_ : array
+        Weight vectors of one representative draw (the most probable one kept), in units of the
+        prepared columns: (K, p) for two classes, (K, C, p) for more; gates (K, p).
+    diversity_ : Diversity
+        Angles between the experts of that draw.
+    n_used_ : float
+        Mean number of experts with more than 1 % of the gate's mass.
+    chain_weights_ : array (n_chains,)
+        Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
+        left-out training rows are predicted best. Everything else counts all chains alike.
+    trace_ : Draws
+        Of every draw, quantities that do not depend on how experts are numbered.
+    diagnostics_ : Summary
+        R-hat and effective sample size of the trace (MCMC); ``needed`` marks what predictions
+        depend on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from wideangle import MixtureOfExpertsClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = MixtureOfExpertsClassifier(4, inference="map", random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    presentation: ClassVar[type[ClassExpertPresentation]] = ClassExpertPresentation
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **MixtureOfExperts._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+    file_kind: ClassVar[str] = "mixture-of-experts-classifier"
+
+    def __init__(
+        self,
+        n_experts: int = 5,
+        *,
+        prior: Any = "mutual-angular",
+        inference: Any = "mcmc",
+        standardise: bool = True,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        checkpoint: Any = None,
+        progress: bool | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_experts,
+            prior=prior,
+            inference=inference,
+            standardise=standardise,
+            fit_intercept=fit_intercept,
+            checkpoint=checkpoint,
+            progress=progress,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
+        """Fit to rows X (dense or CSR) and class labels y."""
+        self._validate_params()
+        check_table(X)
+        check_labels(y)
+        X, y = validate_data(
+            self, in_order(X), y, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
+        check_classification_targets(y)
+        self.classes_, targets = np.unique(y, return_inverse=True)
+        weights = self._sample_weights(sample_weight, X)
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, y)
+        if not np.all(live := rows_that_count(weights)):
+            # Not merely of no weight: such rows must not decide how columns are scaled.
+            X, targets, weights = X[live], targets[live], weights[live]
+        return self._fit_rows(X, targets.astype(np.int32), weights)
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if isinstance(self.class_weight, dict):
+            for label, weight in self.class_weight.items():
+                check_range(f"class_weight[{label!r}]", weight, 0.0)
+
+    def fit_stream(
+        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
+    ) -> MixtureOfExpertsClassifier:
+        """Fit by stochastic VI to rows that stay on disk.
+
+        One pass finds classes, scales of columns and a sample; then minibatches are read as they
+        are needed. Memory does not depend on the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own.
+        buffer_bytes : int
+            Rows held at a time, among which minibatches are mixed. Should be many times the size
+            of a block where the file is sorted.
+        """
+        found = partial(stream.classes_of, class_weight=self.class_weight)
+        return self._fit_stream(source, found, buffer_bytes)
+
+    def _keep_targets(self, targets: Any) -> None:
+        self.classes_ = targets.labels
+
+    def _experts(self) -> ExpertLikelihood:
+        return experts_for(len(self.classes_))
+
+    def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
+        """Class probabilities of the rows of a source, a block at a time, in its order."""
+        return map(self._proba, self._blocks(source))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities, averaged over the posterior: over 64 to 256 of its draws."""
+        return self._proba(self._rows(X))
+
+    def _proba(self, rows: Any) -> np.ndarray:
+        proba = classes.predict(self._expert, self.posterior_, rows, self.chain_weights_)
+        return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):  # minus infinity, where a probability is 0
+            return np.log(self.predict_proba(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class."""
+        proba = self.predict_proba(X)
+        return self.classes_[np.argmax(proba, axis=1)]
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Entropy of the predictions, split into noise and disagreement between draws."""
+        rows = self._rows(X)
+        mean, expected = classes.predict_with_entropy(
+            self._expert, self.posterior_, rows, self.chain_weights_
+        )
+        total = entropy(mean)
+        expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
+        return Uncertainty(total, expected, total - expected)
+
+    def _output_names(self) -> dict[str, Any]:
+        return {"class": self.classes_}
+
+    def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
+        """Classes as places in ``classes_``; unknown ones are refused."""
+        y = column_or_1d(y)
+        places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        if len(y) != n_rows or np.any(self.classes_[places] != y):
+            raise ValueError(
+                f"y: must have a class for each of the {n_rows} rows, one of "
+                f"{self.classes_.tolist()[:8]}."
+            )
+        return places.astype(np.int32)
+
+    def _target_meta(self) -> dict[str, Any]:
+        classes = {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()}
+        # Refuse now what would be refused when loaded.
+        files.classes_from(classes, self._expert.n_outputs)
+        return {"classes": classes}
+
+    def _restore_targets(self, meta: dict[str, Any], n_outputs: int) -> None:
+        self.classes_ = files.classes_from(meta["classes"], n_outputs)

