@@ -55,7 +55,7 @@ def test_help_names_the_commands_and_the_extras(command):
     assert 'pip install -e ".[bench]"' in shown("bench")
 
 
-BENCH = {"output": None, "quick": False, "seed": 0, "areas": [], "only": [], "again": False}
+BENCH = {"output": None, "quick": False, "seed": 0, "areas": []}
 
 
 @pytest.mark.parametrize(
