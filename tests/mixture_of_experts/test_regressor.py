@@ -91,6 +91,22 @@ def test_quantiles_intervals_and_draws_are_of_one_distribution(sampled):
     np.testing.assert_array_equal(model.sample(X[:3], 2), model.sample(X[:3], 2))
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m, X, y: m.predict(X),
+        lambda m, X, y: m.predict_quantiles(X, 0.3),
+        lambda m, X, y: m.score_samples(X, y),
+    ],
+)
+def test_a_row_does_not_depend_on_its_place_nor_on_others(sampled, ask):
+    model, X, y = sampled
+    every, order = ask(model, X, y), np.random.default_rng(0).permutation(N)
+    np.testing.assert_allclose(ask(model, X[order], y[order]), every[order], rtol=1e-7)
+    alone = [ask(model, X[i : i + 7], y[i : i + 7]) for i in range(0, N, 7)]
+    np.testing.assert_allclose(np.concatenate(alone), every, rtol=1e-7)
+
+
 def test_the_log_density_integrates_to_one(sampled):
     model, X, _ = sampled
     grid = np.linspace(700, 1300, 60_001)
