@@ -1,6 +1,5 @@
 """An installation that cannot be written to, for a user without a home: it imports, and it fits."""
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -18,9 +17,9 @@ assert wideangle.__file__.startswith(os.getcwd())
 for module in pkgutil.walk_packages(wideangle.__path__, "wideangle."):
     if module.name.split(".")[1] not in {"report", "demo", "__main__"}:
         importlib.import_module(module.name)
-from wideangle.latent_features.parallel import scramble
-assert scramble(1) == scramble(1)
-assert type(scramble._cache).__name__ == "NullCache"
+from wideangle.latent_features.sampler.assignments import decide_site
+assert decide_site(30.0, 1)
+assert type(decide_site._cache).__name__ == "NullCache"
 """
 
 FIT = """
@@ -50,20 +49,22 @@ def place():
         shutil.rmtree(folder)
 
 
-def obey_permissions():
-    """The superuser may write anywhere; a program that it starts after this may not."""
-    if os.geteuid() == 0 and sys.platform == "linux":
-        drop_from_bounding_set, dac_override = 24, 1
-        ctypes.CDLL(None).prctl(drop_from_bounding_set, dac_override, 0, 0, 0)
+# The superuser may write anywhere; a program that it starts after this may not.
+OBEY_PERMISSIONS = """
+import ctypes, os, sys
+if os.geteuid() == 0 and sys.platform == "linux":
+    drop_from_bounding_set, dac_override = 24, 1
+    ctypes.CDLL(None).prctl(drop_from_bounding_set, dac_override, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-W", "ignore", "-c", sys.argv[1]])
+"""
 
 
 def run(script, place):
     kept = {k: v for k, v in os.environ.items() if k.startswith(("PATH", "LD_", "JAX_"))}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
+        [sys.executable, "-c", OBEY_PERMISSIONS, script],
         cwd=place,
         env=kept | {"PYTHONPATH": str(place), "HOME": str(place / "no-home")},
-        preexec_fn=obey_permissions,
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 from scipy import sparse
@@ -33,7 +34,7 @@ def offset(request):
 @pytest.fixture(params=[10**9, 0], ids=["one thread", "threads"])
 def threads(request, monkeypatch):
     monkeypatch.setattr(feature_rows, "THREADED_WORK", request.param)
-    monkeypatch.setattr(feature_rows.numba.config, "NUMBA_NUM_THREADS", 3)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 3)
 
 
 @pytest.mark.parametrize(("width", "density"), [(0, 0.0), (1, 0.4), (K, 0.4), (40, 0.07)])

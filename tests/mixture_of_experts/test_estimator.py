@@ -303,7 +303,7 @@ def test_one_expert_that_is_enough_is_no_reason_to_warn():
     draws = Draws({"weights": weights._replace(gate=gate)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model._keep(Fitted(draws, model.priors_), model.scaling_.apply(X))
+        model._keep(Fitted(draws, model.priors_), model.scaling_.apply(X), N)
     assert "1.0 of 3" in model.summary()
 
 
