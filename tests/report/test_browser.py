@@ -62,6 +62,7 @@ class Visit:
 
     def __init__(self, browser, path, **options):
         self.context = browser.new_context(**options)
+        self.context.set_default_timeout(90_000)  # a browser beside other tests may wait its turn
         self.page = self.context.new_page()
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(message.text))
