@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
+from wideangle.mixture_of_experts import modes
 from wideangle.mixture_of_experts.coordinates import (
     Coordinates,
     Point,
@@ -16,10 +17,15 @@ from wideangle.mixture_of_experts.coordinates import (
 )
 from wideangle.mixture_of_experts.data import Data, fill, round_up
 from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts
-from wideangle.mixture_of_experts.modes import BATCH_ROWS, climb, log_mode
-from wideangle.mixture_of_experts.task import Regulariser
-from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.mixture_of_experts.modes import BATCH_ROWS, Modes, climb, log_mode
+from wideangle.mixture_of_experts.task import NEITHER, Regulariser, Task
+from wideangle.priors.components import (
+    GaussianComponents,
+    HierarchicalComponents,
+    PolarComponents,
+)
 from wideangle.priors.mutual_angular import MutualAngular
+from wideangle.settings import Maximise
 from wideangle.sphere.geometry import angular_spread
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -134,3 +140,36 @@ def test_filling_adds_rows_that_do_not_count():
     assert filled.rows.shape == (64, P)
     np.testing.assert_array_equal(filled.rows[:10], data.rows)
     assert filled.weights.sum() == data.weights.sum()
+
+
+@pytest.mark.parametrize("given", [None, np.float32(0.7)], ids=["free", "given"])
+@pytest.mark.parametrize("best", range(len(modes.SHRINKAGE)))
+def test_the_shrinkage_that_predicts_held_out_rows_best_is_chosen(monkeypatch, best, given):
+    data, seen = make_rows(20), []
+    priors = Pair(
+        HierarchicalComponents(2, P, common=False),
+        HierarchicalComponents(2, P, common=True, scale=given),
+    )
+    task = Task(priors, NEITHER, LogisticExperts(), Maximise())
+
+    def climbed(key, problem, **settings):
+        seen.append(problem.data.weights)
+        return Modes(np.zeros((1, 1)), np.zeros(1), False)
+
+    def held_out(expert, priors, point, others):
+        others = np.asarray(others.weights)[: len(data.targets)]
+        np.testing.assert_allclose(others + seen[-1], data.weights)  # each row in one of the two
+        assert 0 < others.sum() < seen[-1].sum()
+        right = np.isclose(priors.gate.scale, 3.0 * modes.SHRINKAGE[best])
+        return (-0.5 if right else -0.9) * others.sum()
+
+    monkeypatch.setattr(modes, "climb", climbed)
+    monkeypatch.setattr(modes, "_log_lik_at", held_out)
+    scales = {"gate": 3.0, "experts": 2.0 if given is None else given, "common": 1.5}
+    found, log_lik = modes._shrunk(jax.random.key(0), task, data, scales)
+    assert len(seen) == modes.FOLDS * len(modes.SHRINKAGE)
+    factor = modes.SHRINKAGE[best]
+    np.testing.assert_allclose(found.gate.scale, 3.0 * factor)
+    np.testing.assert_allclose(found.experts.scale, 2.0 * factor if given is None else given)
+    np.testing.assert_allclose(found.experts.common_scale, 1.5)
+    np.testing.assert_allclose(log_lik, -0.5, rtol=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,7 @@ from wideangle.mixture_of_experts.variational import fit_starts
 from wideangle.posterior import Draws
 from wideangle.priors.components import HierarchicalComponents
 from wideangle.settings import Variational
-from wideangle.types import Array, Key, Scalar, as_dense
+from wideangle.types import Array, Key, Scalar
 
 BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
 """Small minibatches are not only cheap: their noise leads out of poor local modes."""
@@ -69,7 +68,7 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
         priors = with_scales(priors, best.scales)
         if best.interrupted:
             return _fitted(best.mean, priors, {"interrupted": True})
-        if FOLDS <= data.rows.shape[0] <= FOLD_ROWS:
+        if _free(task.priors) and FOLDS <= data.rows.shape[0] <= FOLD_ROWS:
             priors, held_out = _shrunk(key, task, data, best.scales)
     modes = climb(
         key,
@@ -104,15 +103,22 @@ def with_scales(priors: Priors, scales: Mapping[str, float]) -> Priors:
     return Pair(*found)
 
 
+def _free(priors: Priors) -> list[str]:
+    """Which of gate and experts have a scale that is not given."""
+    pairs = zip(Pair._fields, priors, strict=True)
+    return [s for s, p in pairs if isinstance(p, HierarchicalComponents) and p.scale is None]
+
+
 def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tuple[Priors, float]:
     """The prior that predicts best in cross-validation, and its log-likelihood of a held-out row.
 
     Rows held out have weight 0, so that all fits share one program.
     """
-    fold, weights = _folds(data.rows), np.asarray(data.weights)
+    # Rows are different from each other and in an order of their content (``repeats.py``).
+    fold, weights = np.arange(data.rows.shape[0]) % FOLDS, np.asarray(data.weights)
     candidates, totals = [], []
     for factor in SHRINKAGE:
-        smaller = {side: scales[side] * factor for side in Pair._fields}
+        smaller = {side: scales[side] * factor for side in _free(task.priors)}
         priors = with_scales(task.priors, {**scales, **smaller})
         total = 0.0
         for held_out in range(FOLDS):
@@ -128,12 +134,6 @@ def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tu
         totals.append(total / weights.sum())
     chosen = int(np.argmax(totals))
     return candidates[chosen], totals[chosen]
-
-
-def _folds(rows: Any) -> np.ndarray:
-    """A fold for each row, by its entries: one that is given twice counts as one of weight 2."""
-    dense = np.round(as_dense(rows, slice(None), np.float32), 3) + 0.0  # 0.0 makes -0.0 a 0.0
-    return np.array([zlib.crc32(row.tobytes()) for row in dense]) % FOLDS
 
 
 @partial(jax.jit, static_argnums=0)

@@ -110,8 +110,9 @@ def where(record: Mapping[str, Any]) -> str:
     loads = [one["machine"]["load_at_start"][0] for one in stamps]
     days = sorted(one["finished"] for one in stamps)
     head = (
-        f"From {days[0]} to {days[-1]}, each fit in a process of its own, the other classifiers of "
-        f"a split in another; load of the machine when they began {min(loads):g} to {max(loads):g}."
+        f"Measured from {days[0]} to {days[-1]}. Each fit had a process to itself, and so had the "
+        f"other classifiers of each split. Load of the machine when they began: {min(loads):g} to "
+        f"{max(loads):g}."
     )
     return "\n".join([head, "", *(f"- {n} of them on {place}" for place, n in places.items())])
 
