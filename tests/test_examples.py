@@ -31,7 +31,7 @@ N_LINES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_example_runs(script, tmp_path, compile_quickly):
+def test_example_runs(script, tmp_path):
     pytest.importorskip("matplotlib")
     options, starts = SHORT[script.name]
     done = subprocess.run(
