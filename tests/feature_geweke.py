@@ -23,11 +23,9 @@ class Verdict(NamedTuple):
     n_overflow: int
 
 
-def geweke(
-    design=None, draw_values=None, *, n=2000, n_sweeps=4, room=64, seed=0, rows_from_model=True
-):
-    """Run the test; with ``rows_from_model=False`` the likelihood is flat and the rows are zero."""
+def geweke(design=None, draw_values=None, *, n=2000, n_sweeps=4, room=64, seed=0, **options):
+    """Run the test; the options are those of :func:`restart`."""
     case = Case("a prior", "a process", design or Design(), draw_values or fixed_values, room)
-    found = restart(case, n_starts=n, seed=seed, n_sweeps=n_sweeps, rows_from_model=rows_from_model)
+    found = restart(case, n_starts=n, seed=seed, n_sweeps=n_sweeps, **options)
     worst = abs(found.z[found.worst])
     return Verdict(found.z, worst, found.notes["active"], found.notes["overflow"])

@@ -264,7 +264,7 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(monkeypatch, fault):
     fault(monkeypatch)
-    assert measured("max |z|", geweke(n=6000, n_sweeps=6).worst, LIMIT) > LIMIT
+    assert measured("max |z|", geweke(n=6000, n_sweeps=6, until=LIMIT).worst, LIMIT) > LIMIT
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_scan_in_order_of_age_is_seen(monkeypatch):
         return jnp.arange(array.shape[0]) if is_weights else right(array, *args, **kwargs)
 
     monkeypatch.setattr(lfm_weights.jnp, "argsort", argsort)
-    verdict = geweke(EXCHANGEABLE["gaussian"], n=6000, n_sweeps=6)
+    verdict = geweke(EXCHANGEABLE["gaussian"], n=6000, n_sweeps=6, until=LIMIT)
     assert measured("max |z|", verdict.worst, LIMIT) > LIMIT
 
 

@@ -22,7 +22,7 @@ class Size(NamedTuple):
 
 
 FULL = {"experts": Size(512, 8000), "features": Size(320, 4000), "variational": Size(96, 0)}
-QUICK = {"experts": Size(64, 1000), "features": Size(48, 400), "variational": Size(6, 0)}
+QUICK = {"experts": Size(64, 1000), "features": Size(24, 400), "variational": Size(6, 0)}
 AREAS = {"experts": experts, "features": features, "variational": variational}
 CASES: dict[str, Any] = {case.name: case for module in AREAS.values() for case in module.CASES}
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wideangle.infer.program import QUICKLY, on_cpu
 from wideangle.latent_features.rows.device import DenseRows
 from wideangle.latent_features.sampler.directions import Steps
 from wideangle.latent_features.sampler.sweep import sweep_on_device
@@ -28,6 +29,7 @@ from wideangle_lab.calibration.verdicts import Ranked, Restarted, judge_changes,
 
 N_DRAWS, N_WARMUP = 7, 100
 MAX_BATCH = 50
+N_LOOKS = 6
 STEPS = 0.3
 """Angle of a Hamiltonian step; nothing is tuned here."""
 HYPERPRIORS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
@@ -84,14 +86,16 @@ CASES = [
 the power-law process has none: that pair does not exist."""
 
 
-def _in_batches(function: Callable[..., Any], *arrays: Any) -> Any:
-    """Vectorise over the leading axis, a batch at a time: all at once would leave the cache.
+def _in_batches(function: Callable[..., Any], total: int) -> Callable[..., Any]:
+    """Vectorise over a leading axis, a batch at a time: all at once would leave the cache.
 
     The size of a batch divides that of the whole: a rest would be compiled a second time.
     """
-    total = len(arrays[0])
     size = max(d for d in range(1, MAX_BATCH + 1) if total % d == 0)
-    return jax.jit(lambda *a: jax.lax.map(lambda one: function(*one), a, batch_size=size))(*arrays)
+    return jax.jit(
+        lambda *a: jax.lax.map(lambda one: function(*one), a, batch_size=size),
+        compiler_options=QUICKLY if on_cpu() else None,
+    )
 
 
 def sweep(key: Key, features: Features, rows: Array, design: Design) -> tuple[Features, Array]:
@@ -102,9 +106,18 @@ def sweep(key: Key, features: Features, rows: Array, design: Design) -> tuple[Fe
 
 
 def restart(
-    case: Case, *, n_starts: int, seed: int, n_sweeps: int = 6, rows_from_model: bool = True
+    case: Case,
+    *,
+    n_starts: int,
+    seed: int,
+    n_sweeps: int = 6,
+    rows_from_model: bool = True,
+    until: float = np.inf,
 ) -> Restarted:
-    """Exact restarts; without ``rows_from_model`` the rows are zero, the likelihood flat."""
+    """Exact restarts; without ``rows_from_model`` the rows are zero, the likelihood flat.
+
+    They end early at a z-score above ``until``: a fault needs not be seen more clearly.
+    """
     start = draw_states(
         np.random.default_rng(seed), case.design, case.draw_values, n_starts, case.room
     )
@@ -128,9 +141,17 @@ def restart(
         return statistics(features, rows), statistics(after, rows_after), overflow
 
     keys = jax.random.split(jax.random.key(seed), n_starts)
-    before, after, overflow = _in_batches(one, keys, start)
-    notes = {"overflow": int(np.sum(overflow)), "active": float(np.mean(after["active"]))}
-    return judge_changes(before, after, notes)
+    size = n_starts if np.isinf(until) else n_starts // N_LOOKS
+    run = _in_batches(one, size)
+    found: list[Any] = []
+    for i in range(0, n_starts, size):
+        found.append(run(*jax.tree.map(lambda leaf, i=i: leaf[i : i + size], (keys, start))))
+        before, after, overflow = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        notes = {"overflow": int(np.sum(overflow)), "active": float(np.mean(after["active"]))}
+        verdict = judge_changes(before, after, notes)
+        if abs(verdict.z[verdict.worst]) > until:
+            break
+    return verdict
 
 
 def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
@@ -158,7 +179,7 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
         return statistics(known, rows), draws, overflow
 
     keys = jax.random.split(jax.random.key(seed), n_sets)
-    found, draws, overflow = _in_batches(one, keys, truth, start)
+    found, draws, overflow = _in_batches(one, n_sets)(keys, truth, start)
     draws = {name: many for name, many in draws.items() if name not in FIXED_BY_ROWS}
     n_sweeps = n_sets * (N_WARMUP + N_DRAWS * case.thin)
     return judge_ranks(found, draws, seed=seed, overflow=float(np.sum(overflow) / n_sweeps))
