@@ -62,6 +62,8 @@ SLOW_LIMIT = 600
 
 MAPS = Path("/proc/self/maps")
 MAX_MAPS = 30_000
+MEMORY = Path("/proc/self/statm")
+MAX_MEMORY = 3 * 2**30
 MAX_AGE = 30 * 24 * 3600
 """Seconds after which a compiled program is made anew, so that old ones do not pile up."""
 
@@ -106,6 +108,16 @@ def forget_programs() -> Iterator[None]:
     """
     yield
     if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MAX_MAPS:
+        jax.clear_caches()
+        gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def bound_memory() -> Iterator[None]:
+    """Programs take memory, too: two workers of slow tests were seen with ten GiB each."""
+    yield
+    pages = int(MEMORY.read_text().split()[1]) if MEMORY.exists() else 0
+    if pages * os.sysconf("SC_PAGE_SIZE") > MAX_MEMORY:
         jax.clear_caches()
         gc.collect()
 

@@ -252,6 +252,7 @@ def test_chains_that_grow_in_blocks_are_those_of_their_final_length(monkeypatch)
 
 @pytest.mark.slow
 def test_programs_are_compiled_before_the_first_sweep_and_once(caplog):
+    jax.clear_caches()  # an earlier test may have left them
     with jax.log_compiles(True), caplog.at_level("WARNING"):
         fit(data(67), inference__n_draws=2, inference__n_warmup=1)
     found = [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]

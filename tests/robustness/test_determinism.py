@@ -28,6 +28,7 @@ def test_jobs_of_joblib_give_the_folds_of_one_process(monkeypatch):
     # Workers inherit the environment, not what this process has told JAX since.
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     get_reusable_executor().shutdown(wait=True)
+    jax.clear_caches()  # an earlier test may have compiled the same programs with other options
     generator = np.random.default_rng(0)
     X = generator.normal(size=(90, 3))
     y = (X[:, 0] > 0).astype(int)

@@ -87,10 +87,27 @@ def test_the_evidence_is_that_of_a_model_that_can_be_summed(monkeypatch):
     assert np.all(errors < 0.1)
 
 
+# Every prior, sampler, process and guide once; all pairs are in the records.
+SMALL = [
+    "experts/common expert/hmc, automatic length",
+    "experts/gaussian/hmc",
+    "experts/mutual-angular I/metropolis",
+    "experts/mutual-angular II/geodesic",
+    "experts/vmf/metropolis",
+    "experts/dpp/geodesic",
+    "features/gaussian/ibp",
+    "features/vmf/pitman-yor",
+    "features/mutual-angular, together/ibp",
+    "variational/gaussian/coordinate",
+    "variational/dpp/diagonal",
+    "variational/mutual-angular II/vmf",
+]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("single_precision")
-@pytest.mark.parametrize("name", cases.CASES)
-def test_each_case_in_small(name, tmp_path):
+@pytest.mark.parametrize("name", SMALL)
+def test_a_case_in_small(name, tmp_path):
     main(["run", name, "--quick", "--output", str(tmp_path)])
     record = json.loads(cases.path_of(name, tmp_path).read_text(encoding="utf-8"))
     if record["exact"]:
