@@ -16,7 +16,7 @@ SHORT = {
     ),
     "plots.py": (["--rows", "60", "--sweeps", "5", "--inference", "map"], ("| angle", "| comp")),
     "spherical_mixture.py": (["--rows", "300", "--clusters", "10"], ("| clusters", "| k-means")),
-    "mixture_of_experts.py": (["--rows", "150", "--experts", "2"], ("| experts",)),
+    "mixture_of_experts.py": (["--rows", "150"], ("| experts",)),
     "regression.py": (["--folds", "1", "--experts", "2"], ("| experts",)),
 }
 N_LINES = {
