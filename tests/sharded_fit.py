@@ -63,9 +63,10 @@ def by_vi():
 
 def by_mcmc():
     """A short chain in double precision: rounding errors grow along a chain."""
+    from wideangle.mixture_of_experts.classes import LogisticExperts
     from wideangle.mixture_of_experts.coordinates import Priors, Problem, point_of
     from wideangle.mixture_of_experts.data import Data, shard
-    from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
+    from wideangle.mixture_of_experts.likelihood import Weights, log_lik
     from wideangle.mixture_of_experts.sampling import fit_mcmc
     from wideangle.mixture_of_experts.task import NEITHER, Task
     from wideangle.priors.components import PolarComponents

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from wideangle.types import Components, as_floating, in_order
+from wideangle.checks import as_floating, in_order
+from wideangle.types import Components
 
 
 def test_polar_form_round_trip():

@@ -1,4 +1,4 @@
-"""Argument checks whose message names the argument, its value and what is allowed.
+"""Arguments: checks whose message names one, its value and what is allowed; and regular forms.
 
 They look at concrete values only: inside ``jit`` a value is not known yet, and the check is
 skipped rather than traced.
@@ -13,6 +13,8 @@ from collections.abc import Collection
 from numbers import Real
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -92,6 +94,14 @@ def check_unit(name: str, value: Any, *, allow_zero: bool = False) -> None:
         )
 
 
+def as_floating(value: Any, like: jax.Array | None = None) -> jax.Array:
+    """``value`` as a floating array; whole numbers take the precision of ``like`` or JAX's own."""
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return array
+    return array.astype(jnp.result_type(float) if like is None else like.dtype)
+
+
 class _Forks:
     """Whether JAX was at work when this process was forked: it then waits for ever."""
 
@@ -156,6 +166,19 @@ def _check_column(name: Any, dtype: Any, column: Any) -> None:
                 f"X: column {name!r} ({dtype}) holds {value!r} in row {row}; turn the column into "
                 "numbers first."
             ) from None
+
+
+def in_order(rows: Any) -> Any:
+    """CSR rows with sorted columns and no entry twice; a copy where those given are not so.
+
+    SciPy puts rows in order where they are, as a side effect of many methods: what belongs to a
+    user must be in order before.
+    """
+    if not hasattr(rows, "has_canonical_format") or rows.has_canonical_format:
+        return rows
+    rows = rows.copy()
+    rows.sum_duplicates()
+    return rows
 
 
 def check_labels(y: Any) -> None:

@@ -53,14 +53,6 @@ class Components(NamedTuple):
         return cls(scaled / length, magnitudes)
 
 
-def as_floating(value: Any, like: Array | None = None) -> Array:
-    """``value`` as a floating array; whole numbers take the precision of ``like`` or JAX's own."""
-    array = jnp.asarray(value)
-    if jnp.issubdtype(array.dtype, jnp.floating):
-        return array
-    return array.astype(jnp.result_type(float) if like is None else like.dtype)
-
-
 def as_targets(targets: Any, dtype: Any = np.float32) -> np.ndarray:
     """Targets for a compiled program: classes as int32, quantities as ``dtype``."""
     targets = np.asarray(targets)
@@ -71,16 +63,3 @@ def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
     """Rows ``index`` of an array or a CSR matrix as a dense array."""
     chosen = rows[index]
     return np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype)
-
-
-def in_order(rows: Any) -> Any:
-    """CSR rows with sorted columns and no entry twice; a copy where those given are not so.
-
-    SciPy puts rows in order where they are, as a side effect of many methods: what belongs to a
-    user must be in order before.
-    """
-    if not hasattr(rows, "has_canonical_format") or rows.has_canonical_format:
-        return rows
-    rows = rows.copy()
-    rows.sum_duplicates()
-    return rows

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from wideangle.mixture_of_experts.likelihood import Pair, experts_for
+from wideangle.mixture_of_experts.classes import experts_for
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.posterior import Draws
 
 CHAINS, DRAWS, K, P = 3, 50, 4, 7

@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from statistical import FOUR, central_difference, relative_error, z_score
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.collapsed import (
     Terms,
     expected_log_lik,
@@ -19,7 +20,7 @@ from wideangle.mixture_of_experts.collapsed import (
 from wideangle.mixture_of_experts.coordinates import as_weights
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, Guides, VmfGuide
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
+from wideangle.mixture_of_experts.likelihood import Pair, log_lik
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents

@@ -14,6 +14,7 @@ from mutants import mutant
 from statistical import measured
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.mixture_of_experts import coordinates
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.coordinates import (
     Coordinates,
     Point,
@@ -34,8 +35,8 @@ from wideangle.mixture_of_experts.coordinates import (
     whiten,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.gaussian import GaussianExperts
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
+from wideangle.mixture_of_experts.likelihood import Pair, log_lik
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.priors.components import GaussianComponents, HierarchicalComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular

@@ -9,10 +9,10 @@ from scipy.stats import norm
 
 from mutants import mutant
 from statistical import central_difference, measured, relative_error
-from wideangle.mixture_of_experts import gaussian, likelihood
-from wideangle.mixture_of_experts.data import Data, linear_start
-from wideangle.mixture_of_experts.gaussian import GaussianExperts
+from wideangle.mixture_of_experts import likelihood, quantities
+from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import Weights, log_lik
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 
 N, P, K = 17, 3, 4
 FLOOR = 0.03
@@ -68,13 +68,17 @@ FAULTS = {
     "no half": ("-0.5 * square", "-square"),
     "no floor in the variance": ("self.floor**2 + free", "free"),
     "slope of a noise without floor": ("(inverse * free) / variance", "(inverse * free) / free"),
+    "no log of two pi": ("(math.log(self.floor) + HALF_LOG_TWO_PI)", "math.log(self.floor)"),
+    "no floor in the constant": ("(math.log(self.floor) + HALF_LOG_TWO_PI)", "HALF_LOG_TWO_PI"),
+    "no ceiling": ("(inverse + CEILING**-2)", "inverse"),
+    "slope without minus one": ("(square - 1.0) * noise.slope", "square * noise.slope"),
     "sign of the residual": ("[away * precision,", "[-away * precision,"),
 }
 
 
 def broken(fault):
     old, new = FAULTS[fault]
-    return mutant(gaussian, old, new, ExpertTerms=likelihood.ExpertTerms).GaussianExperts(FLOOR)
+    return mutant(quantities, old, new, ExpertTerms=likelihood.ExpertTerms).GaussianExperts(FLOOR)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -135,6 +139,6 @@ def test_the_start_is_a_linear_regression_and_the_noise_it_leaves():
     generator = np.random.default_rng(0)
     rows = np.column_stack([generator.normal(size=(4000, 2)), np.ones(4000)])
     targets = rows @ [1.0, -2.0, 0.5] + 0.3 * generator.normal(size=4000)
-    mean, noise = linear_start(Data(rows.astype(np.float32), targets, np.ones(4000)))
+    mean, noise = EXPERT.start(Data(rows.astype(np.float32), targets, np.ones(4000)))
     np.testing.assert_allclose(mean, [1.0, -2.0, 0.5], atol=0.02)
     np.testing.assert_allclose(noise, [0.0, 0.0, np.log(0.3)], atol=0.02)

@@ -9,13 +9,11 @@ from scipy.special import log_softmax, logsumexp
 
 from statistical import central_difference, relative_error
 from wideangle.mixture_of_experts import likelihood as mixture_of_experts
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import (
     ExpertTerms,
-    LogisticExperts,
-    SoftmaxExperts,
     Weights,
-    experts_for,
     gate_proba,
     log_lik,
     predict,

@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from wideangle.mixture_of_experts import modes
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.coordinates import (
     Coordinates,
     Point,
@@ -16,7 +17,7 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data, fill, round_up
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.mixture_of_experts.modes import BATCH_ROWS, Modes, climb, log_mode
 from wideangle.mixture_of_experts.task import NEITHER, Regulariser, Task
 from wideangle.priors.components import (

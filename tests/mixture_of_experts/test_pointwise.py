@@ -3,12 +3,12 @@ import pytest
 
 from mixture_of_experts.expert_draws import CHAINS, DRAWS, draws, rows, written_out
 from wideangle.mixture_of_experts import pointwise
+from wideangle.mixture_of_experts.classes import experts_for
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import Pair, experts_for
-from wideangle.mixture_of_experts.trace import answers_of
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.posterior import Draws
 
-ANSWERS = answers_of(experts_for(2))  # the same for any number of classes
+EXPERT = experts_for(2)  # the same for any number of classes
 
 
 def chain_of(found, chain):
@@ -20,7 +20,7 @@ def test_log_lik_of_rows_is_that_of_their_class(n_classes):
     found, x = draws(n_classes), rows(150)
     targets = np.random.default_rng(3).integers(0, n_classes, 150)
     expected = np.log(written_out(found, x)[1][:, np.arange(150), targets])
-    result = pointwise.log_lik_of_rows(ANSWERS, chain_of(found, 1), x, targets)
+    result = pointwise.log_lik_of_rows(EXPERT, chain_of(found, 1), x, targets)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -28,7 +28,7 @@ def test_log_lik_of_rows_is_that_of_their_class(n_classes):
 def test_log_lik_does_not_underflow(n_classes):
     found, x = draws(n_classes), 1e4 * rows(20)
     targets = np.zeros(20, int)
-    result = pointwise.log_lik_of_rows(ANSWERS, chain_of(found, 0), x, targets)
+    result = pointwise.log_lik_of_rows(EXPERT, chain_of(found, 0), x, targets)
     assert np.isfinite(result).all() and result.min() < -1000
 
 
@@ -36,7 +36,7 @@ def test_log_lik_does_not_underflow(n_classes):
 def test_drawn_classes_have_the_probabilities_of_their_draw(n_classes):
     found = draws(n_classes)
     x = np.repeat(rows(2), 5000, axis=0)
-    drawn = pointwise.drawn_targets(ANSWERS, np.random.default_rng(0), chain_of(found, 0), x)
+    drawn = pointwise.drawn_targets(EXPERT, np.random.default_rng(0), chain_of(found, 0), x)
     expected = written_out(found, rows(2))[0]
     for place in range(2):
         part = drawn[:, 5000 * place : 5000 * (place + 1)]
@@ -55,7 +55,7 @@ def test_the_chain_that_knows_the_classes_gets_the_weight():
     experts[1, :, :, 0, 0] += 3.0  # the truth; the other chains know nothing
     found = Draws({"weights": weights._replace(experts=experts)})
     targets = (rng.random(400) < 1 / (1 + np.exp(-3.0 * x[:, 0]))).astype(int)
-    made = pointwise.stacked(ANSWERS, found, Data(x, targets, np.ones(400)))
+    made = pointwise.stacked(EXPERT, found, Data(x, targets, np.ones(400)))
     assert made.weights[1] > 0.95
     assert made.weights.sum() == pytest.approx(1.0)
     assert made.n_rows == 400 and made.unreliable < 0.1
@@ -72,21 +72,21 @@ def test_rows_of_no_weight_do_not_count():
     targets = (x[:, 0] > 0).astype(int)
     targets[100:] = 1 - targets[100:]
     first = np.where(np.arange(200) < 100, 1.0, 0.0)
-    assert pointwise.stacked(ANSWERS, found, Data(x, targets, first)).weights[0] > 0.9
-    assert pointwise.stacked(ANSWERS, found, Data(x, targets, 1.0 - first)).weights[1] > 0.9
+    assert pointwise.stacked(EXPERT, found, Data(x, targets, first)).weights[0] > 0.9
+    assert pointwise.stacked(EXPERT, found, Data(x, targets, 1.0 - first)).weights[1] > 0.9
 
 
 def test_groups_are_thinned_to_their_memory(monkeypatch):
     found, x = draws(2), rows(30)
     rng = np.random.default_rng(0)
     targets = np.zeros(30, np.int32)
-    groups, places = pointwise.groups_of_rows(ANSWERS, found, x, targets, rng)
+    groups, places = pointwise.groups_of_rows(EXPERT, found, x, targets, rng)
     assert groups["log_likelihood"]["y"].shape == (CHAINS, DRAWS, 30)
     assert len(places) == DRAWS
     monkeypatch.setattr(pointwise, "MOST_BYTES", 4 * CHAINS * 30 * 7)
-    fewer, places = pointwise.groups_of_rows(ANSWERS, found, x, targets, rng)
+    fewer, places = pointwise.groups_of_rows(EXPERT, found, x, targets, rng)
     assert len(places) == 7 and fewer["posterior_predictive"]["y"].shape == (CHAINS, 7, 30)
     np.testing.assert_array_equal(
         fewer["log_likelihood"]["y"], groups["log_likelihood"]["y"][:, places]
     )
-    assert set(pointwise.groups_of_rows(ANSWERS, found, x, None, rng)[0]) == {"predictions"}
+    assert set(pointwise.groups_of_rows(EXPERT, found, x, None, rng)[0]) == {"predictions"}

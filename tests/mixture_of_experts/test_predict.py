@@ -6,9 +6,10 @@ import pytest
 import scipy.sparse as sp
 
 from mixture_of_experts.expert_draws import CHAINS, DRAWS, K, P, draws, rows, written_out
-from wideangle.mixture_of_experts import classes, trace
+from wideangle.mixture_of_experts import classes
 from wideangle.mixture_of_experts import predict as predictive
-from wideangle.mixture_of_experts.likelihood import Pair, experts_for
+from wideangle.mixture_of_experts.classes import experts_for
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.posterior import Draws, evenly
 from wideangle.sphere.geometry import diversity
 
@@ -95,10 +96,10 @@ def test_nothing_is_compiled_for_a_prediction():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_trace_is_what_each_draw_says(n_classes, monkeypatch):
-    monkeypatch.setattr(trace, "TRACE_SCORES", 7 * K * 300)  # draws in several parts
+    monkeypatch.setattr(predictive, "TRACE_SCORES", 7 * K * 300)  # draws in several parts
     found, x = draws(n_classes, scale=2.0), rows(300)
-    table = trace.trace(experts_for(n_classes), found, x)
-    watched = x[evenly(300, trace.REFERENCE)][: trace.WATCHED]
+    table = predictive.trace(experts_for(n_classes), found, x)
+    watched = x[evenly(300, predictive.REFERENCE)][: predictive.WATCHED]
     expected = written_out(found, watched)[..., 1:]
     gaps = np.abs(table.values["probability"] - expected.reshape(CHAINS, DRAWS, -1))
     assert gaps.max() < 0.51 * 10.0**-classes.DECIMALS  # rounded to the nearest
@@ -107,5 +108,5 @@ def test_the_trace_is_what_each_draw_says(n_classes, monkeypatch):
     np.testing.assert_allclose(table.values["mean_angle"], angle, rtol=1e-5)
     gate = np.exp(np.einsum("cskp,np->csnk", weights.gate, x[evenly(300, 256)], dtype=float))
     mass = (gate / gate.sum(-1, keepdims=True)).mean(2)
-    np.testing.assert_array_equal(table.values["n_used"], (mass > trace.USED).sum(-1))
+    np.testing.assert_array_equal(table.values["n_used"], (mass > predictive.USED).sum(-1))
     assert table.needed == ("log_lik", "probability")

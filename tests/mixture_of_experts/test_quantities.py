@@ -8,9 +8,9 @@ from scipy.stats import norm
 
 from mixture_of_experts.expert_draws import CHAINS, DRAWS, K, P, rows
 from wideangle.mixture_of_experts import predict as predictive
-from wideangle.mixture_of_experts import quantities, trace
-from wideangle.mixture_of_experts.gaussian import GaussianExperts
+from wideangle.mixture_of_experts import quantities
 from wideangle.mixture_of_experts.likelihood import Pair
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws, evenly
 
 EXPERT = GaussianExperts(0.02)
@@ -99,7 +99,7 @@ def test_drawn_numbers_have_the_distribution_of_their_draw():
     found = draws(n_draws=3)
     x = np.repeat(rows(2), 4000, axis=0)
     weights = Pair(*(leaf[0] for leaf in found.values["weights"]))
-    drawn = quantities.draw(EXPERT, np.random.default_rng(0), weights, x)
+    drawn = EXPERT.draw(np.random.default_rng(0), weights, x)
     gate, mean, deviation = (part[0] for part in written_out(found, rows(2)))
     for place in range(2):
         part = drawn[:, 4000 * place : 4000 * (place + 1)]
@@ -118,9 +118,9 @@ def test_a_row_does_not_depend_on_the_rows_around_it():
 
 def test_the_trace_watches_mean_and_spread():
     found, x = draws(), rows(300)
-    table = trace.trace(EXPERT, found, x)
+    table = predictive.trace(EXPERT, found, x)
     assert table.needed == ("log_lik", "prediction", "spread")
-    watched = x[evenly(300, trace.REFERENCE)][: trace.WATCHED]
+    watched = x[evenly(300, predictive.REFERENCE)][: predictive.WATCHED]
     gate, mean, deviation = written_out(found, watched)
     by_draw = np.sum(gate * mean, axis=2)
     spread = np.sqrt(np.sum(gate * (deviation**2 + mean**2), axis=2) - by_draw**2)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from wideangle.mixture_of_experts import repeats
-from wideangle.mixture_of_experts.data import Data, rms_length
-from wideangle.mixture_of_experts.repeats import merged
+from wideangle.mixture_of_experts import data as expert_data
+from wideangle.mixture_of_experts.data import Data, merged, rms_length
 
 N, P = 300, 4
 
@@ -62,14 +61,16 @@ def test_sparse_rows_have_the_order_of_dense_ones_also_with_zeros_that_are_store
 
 
 def test_rows_that_share_a_code_by_chance_stay_apart(monkeypatch):
-    monkeypatch.setattr(repeats, "_codes", lambda rows, targets: np.zeros(len(targets), np.uint64))
+    monkeypatch.setattr(
+        expert_data, "_codes", lambda rows, targets: np.zeros(len(targets), np.uint64)
+    )
     data = Data(np.array([[0.0], [1.0]]), np.zeros(2), np.ones(2))
     assert merged(data).rows.ravel().tolist() == [0.0, 1.0]
 
 
 def test_codes_of_indicators_differ():
     rows = (np.arange(2**12)[:, None] >> np.arange(12)) & 1
-    codes = repeats._codes(rows.astype(float), np.zeros(len(rows)))
+    codes = expert_data._codes(rows.astype(float), np.zeros(len(rows)))
     assert len(np.unique(codes)) == len(rows)
 
 

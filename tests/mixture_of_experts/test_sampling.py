@@ -13,6 +13,7 @@ from mutants import mutant
 from statistical import measured, z_score_of_chains
 from wideangle.mixture_of_experts import coordinates
 from wideangle.mixture_of_experts import sampling as moe_mcmc
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.coordinates import (
     Priors,
     Problem,
@@ -23,13 +24,7 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import (
-    LogisticExperts,
-    Pair,
-    SoftmaxExperts,
-    Weights,
-    predict,
-)
+from wideangle.mixture_of_experts.likelihood import Pair, Weights, predict
 from wideangle.mixture_of_experts.sampling import (
     SAMPLERS,
     Setting,

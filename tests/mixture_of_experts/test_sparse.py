@@ -14,14 +14,10 @@ from scipy.special import log_softmax, logsumexp
 from statistical import central_difference
 from wideangle.mixture_of_experts import sparse as sparse_likelihood
 from wideangle.mixture_of_experts import sparse_kernel
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.gaussian import GaussianExperts
-from wideangle.mixture_of_experts.likelihood import (
-    LogisticExperts,
-    SoftmaxExperts,
-    Weights,
-    log_lik,
-)
+from wideangle.mixture_of_experts.likelihood import Weights, log_lik
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.mixture_of_experts.sparse import SparseRows, on_host
 
 N, P = 101, 13  # N is no multiple of the rows handled at once

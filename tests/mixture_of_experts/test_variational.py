@@ -6,11 +6,11 @@ import scipy.sparse as sp
 
 from statistical import FOUR
 from wideangle.infer.ascent import Minibatches
-from wideangle.mixture_of_experts.classes import predict
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, predict
 from wideangle.mixture_of_experts.collapsed import expected_log_lik
-from wideangle.mixture_of_experts.data import Data, logistic_start
+from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, Guides
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, SoftmaxExperts, log_lik
+from wideangle.mixture_of_experts.likelihood import Pair, log_lik
 from wideangle.mixture_of_experts.task import NEITHER, Task
 from wideangle.mixture_of_experts.variational import draws_of, fit_starts, usual_temperature
 from wideangle.priors.components import GaussianComponents, PolarComponents
@@ -218,8 +218,8 @@ def test_rows_of_weight_zero_do_not_count(key):
     targets = np.concatenate([data.targets, [0, 1, 0, 1]])
     weights = np.r_[np.ones(N), np.zeros(4)]
     assert np.allclose(
-        logistic_start(Data(rows, targets, weights), 1),
-        logistic_start(data, 1),
+        LogisticExperts().start(Data(rows, targets, weights)),
+        LogisticExperts().start(data),
         atol=1e-4,
     )
 

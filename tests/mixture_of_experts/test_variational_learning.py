@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from wideangle.mixture_of_experts.classes import LogisticExperts
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, VmfGuide
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.mixture_of_experts.task import Task
 from wideangle.mixture_of_experts.variational import (
     M_DRAWS,

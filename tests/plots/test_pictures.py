@@ -97,7 +97,7 @@ def test_cells_of_the_weights_are_the_weights_of_the_strongest_columns():
     order = np.argsort(-np.abs(model.experts_).max(axis=0))
     assert tick_words(axes.yaxis) == [["a", "b", "(intercept)"][i] for i in order]
     assert np.allclose(shown(axes.images[0]), model.experts_[:, order].T)
-    assert axes.get_title(loc="left") == "Speaks for yes"
+    assert axes.get_title(loc="left") == "Predict yes"
     assert words(axes)[0] == f"{model.experts_[0, order[0]]:.1f}"
 
 
@@ -108,7 +108,7 @@ def test_weights_of_several_classes_have_a_panel_each():
     order = np.argsort(-size)[:4]
     panels = figure.axes[:3]
     for c, axes in enumerate(panels):
-        assert axes.get_title(loc="left") == f"Speaks for {c}"
+        assert axes.get_title(loc="left") == f"Predict {c}"
         assert np.allclose(shown(axes.images[0]), model.experts_[:, c][:, order].T)
         assert np.allclose(axes.images[0].get_clim(), (-size.max(), size.max()))
     names = present(model).entry_names()

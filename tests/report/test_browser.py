@@ -175,7 +175,7 @@ def test_arrow_keys_and_clicks_choose_a_component(visit, expert_run):
     last = order[2]
     assert here.locator("#detail-name").inner_text() == f"Expert {last + 1}"
     assert here.locator("#parts input").nth(2).is_checked()
-    here.locator("#panel").select_option(label="makes the gate ask it")
+    here.locator("#panel").select_option(label="choose it")
     gates = expert_run.model.gates_
     contrast = (gates - gates.mean(axis=0))[last]
     assert np.allclose(sorted(drawn()), sorted(contrast), rtol=1e-3)

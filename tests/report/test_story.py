@@ -9,6 +9,7 @@ import pytest
 from wideangle.frames.encoding import Category, Encoding, Number
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.presentation import strongest
+from wideangle.posterior import Draws
 from wideangle.presentation.family import MOST_ROWS
 from wideangle.report import page, parts, tables
 
@@ -33,20 +34,20 @@ def test_rarity_in_words(share, words):
 
 
 def test_an_expert_is_described_by_its_gate_and_its_weights(expert_run):
-    # Against the mean gate: expert 1 is asked where age is high, and speaks for yes where income
+    # Against the mean gate: expert 1 is used where age is high, and predicts yes where income
     # is low; the intercept is never a reason.
     gate = [[3, 5, 9], [0, 5, 0], [-3, 5, -9]]
     run = with_weights(expert_run, gate, [[0, -2, 7], [1, 0, 0], [0, 1, 0]])
     first = run.presentation.purpose(run, 0)
-    assert first[0] == "Asked where age is high."
-    assert first[1] == "Speaks for yes where income is low."
-    assert run.presentation.purpose(run, 2)[0] == "Asked where age is low."
+    assert first[0] == "Used where age is high."
+    assert first[1] == "Predicts yes where income is low."
+    assert run.presentation.purpose(run, 2)[0] == "Used where age is low."
 
 
 def test_words_are_there_or_not_and_numbers_high_or_low():
     names = ["age", "colour = red", "(intercept)"]
     words = strongest(np.array([1.0, -2.0, 9.0]), names, frozenset(names[1:2]))
-    assert words == "not colour = red and age is high"
+    assert words == "colour is not red and age is high"
     frame = Encoding((Number("age", flagged=True), Category("colour", ("red", "blue"))))
     assert frame.indicators == {"age = (missing)", "colour = red", "colour = blue"}
 
@@ -84,12 +85,27 @@ def test_a_feature_is_described_by_what_it_raises(feature_run):
 def test_weights_are_the_strongest_of_each_class(wine_run):
     part = parts.parts_of(wine_run)[1]
     titles = [panel["title"] for panel in part.weights]
-    assert titles == ["speaks for barolo", "speaks for grignolino", "speaks for barbera",
-                      "makes the gate ask it"]  # fmt: skip
+    assert titles == ["predict barolo", "predict grignolino", "predict barbera", "choose it"]
+    assert "low" not in part.weights[0]  # a maximum has no intervals
     weights = wine_run.model.experts_[1, 2]
     order = sorted(range(14), key=lambda i: -abs(weights[i]))
     assert np.allclose(part.weights[2]["values"], weights[order])
     assert part.weights[2]["names"][0] == [*wine_run.columns, "(intercept)"][order[0]]
+
+
+def test_intervals_of_weights_do_not_depend_on_how_experts_are_numbered(expert_run):
+    model, rng = copy.copy(expert_run.model), np.random.default_rng(0)
+    goal = Weights(np.diag([4.0, 5, 6]), np.diag([-4.0, 5, 6])[:, None])
+    order = np.array([rng.permutation(3) for _ in range(50)])
+    noise = 0.1 * rng.normal(size=(2, 50, 3, 3))
+    gate, experts = (np.stack([part[one] for one in order]) for part in goal)
+    draws = Weights((gate + noise[0])[None], (experts + noise[1][:, :, None])[None])
+    model.posterior_, model._representative = Draws({"weights": draws}), goal
+    run = replace(expert_run, model=model)
+    panel = parts.parts_of(run)[1].weights[0]
+    assert panel["values"][0] == 5.0
+    assert np.allclose([panel["low"][0], panel["high"][0]], [4.84, 5.16], atol=0.1)
+    assert panel["low"][1] < 0 < panel["high"][1]
 
 
 def test_an_image_needs_a_shape_that_fits(feature_run):
@@ -119,7 +135,9 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
     gate = np.tile([0.6, 0.4, 0.0], (120, 1))
     values = calm.sample.values | {"activations": gate}
     idle = replace(calm, sample=replace(calm.sample, values=values))
-    assert "Asked in fewer than 1 % of these rows: expert 3." in said(idle)
+    assert "Used for fewer than 1 % of these rows: expert 3." in said(idle)
+    assert "too few to say" in idle.presentation.purpose(idle, 2)[0]
+    assert len(idle.presentation.purpose(idle, 2)) == 1
     worse = changed(feature_run, hidden_error=2.0, hidden_error_of_mean=1.0)
     assert "no better than by column means" in said(worse)
     model = copy.copy(feature_run.model)

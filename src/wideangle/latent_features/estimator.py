@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.checks import check_count, check_not_forked, check_path, check_table
+from wideangle.checks import check_count, check_not_forked, check_path, check_table, in_order
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import (
@@ -64,7 +64,6 @@ from wideangle.settings import (
     as_plain,
 )
 from wideangle.sphere.geometry import Diversity, diversity
-from wideangle.types import in_order
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 

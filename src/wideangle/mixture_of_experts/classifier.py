@@ -13,14 +13,14 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from wideangle.checks import check_labels, check_range, check_table
+from wideangle.checks import check_labels, check_range, check_table, in_order
 from wideangle.mixture_of_experts import classes, files, stream
-from wideangle.mixture_of_experts.class_presentation import ClassExpertPresentation
-from wideangle.mixture_of_experts.data import rows_that_count
+from wideangle.mixture_of_experts.classes import experts_for
+from wideangle.mixture_of_experts.data import Data, counted
 from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, experts_for
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
+from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
-from wideangle.types import in_order
 
 
 class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
@@ -138,10 +138,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         weights = self._sample_weights(sample_weight, X)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
-        if not np.all(live := rows_that_count(weights)):
-            # Not merely of no weight: such rows must not decide how columns are scaled.
-            X, targets, weights = X[live], targets[live], weights[live]
-        return self._fit_rows(X, targets.astype(np.int32), weights)
+        return self._fit_rows(counted(Data(X, targets.astype(np.int32), weights)))
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -5,7 +5,6 @@ Also what can be said from them alone: the points that chains and ascents begin 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jax.sharding import Mesh
-from threadpoolctl import threadpool_limits
 
 from wideangle.sharding import current_mesh, spread
 from wideangle.types import Array, Key, as_dense, as_targets
@@ -43,8 +41,10 @@ EXPERT_SCATTER, GATE_SCATTER = 1.1, 1.9
 """Scatter of the first scores at a row of usual length."""
 RIDGE_ROWS = 20_000
 """Rows behind the regression that experts begin from."""
-LEAST_NOISE = 0.02
-"""Noise that experts begin with, at least, in standard deviations of the targets."""
+HASHED = 2**16
+"""Entries that are hashed at a time: a cache holds them."""
+ODD, TURN, SEED = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), 20_261_116
+"""An odd multiplier, half the width of a number, and the seed of the multipliers of columns."""
 
 
 class Data(NamedTuple):
@@ -75,23 +75,6 @@ def shard(data: Data, mesh: Mesh) -> Data:
     """Dense data spread over a mesh; rows that fill it up have weight 0."""
     rows, targets, weights = spread(tuple(data), mesh)
     return Data(ShardedRows(rows, mesh), targets, weights)
-
-
-def rows_that_count(weights: np.ndarray) -> np.ndarray:
-    """Which rows have a weight that is more than 0 in single precision; refuses extreme ones."""
-    total = float(np.max(weights, initial=0.0)) * len(weights)  # a bound that cannot overflow
-    if total > HEAVIEST:
-        raise ValueError(
-            f"sample_weight: the largest is {np.max(weights):g}, and a row of weight w counts as w "
-            f"rows; divide all weights so that they add up to at most {HEAVIEST:g}."
-        )
-    live = weights.astype(np.float32) > 0
-    if not np.any(live):
-        raise ValueError(
-            "sample_weight: all rows have weight 0 (or less than 1e-45, which is 0 in single "
-            "precision); give some a positive one."
-        )
-    return live
 
 
 class Scaling(NamedTuple):
@@ -328,47 +311,10 @@ def scattered(
     return jnp.asarray(gate, dtype), jnp.asarray(centre + scatter, dtype)
 
 
-def logistic_start(data: Data, n_outputs: int) -> np.ndarray:
-    """Logistic regression with penalty |w|^2 / 2, (O, p), on at most ``RIDGE_ROWS`` rows."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    rows, targets, weights = _some_rows(data)
-    found = np.zeros((n_outputs, data.rows.shape[1]))
-    live = weights > 0
-    if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
-        return found
-    model = LogisticRegression(fit_intercept=False, max_iter=100)
-    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # the same for any threads
-        # A rough fit is enough: noise is added to it.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(rows[live], targets[live], sample_weight=weights[live])
-    if n_outputs == 1:
-        return model.coef_
-    two = len(model.coef_) == 1
-    found[model.classes_] = np.concatenate([-model.coef_, model.coef_]) / 2 if two else model.coef_
-    return found
-
-
-def _some_rows(data: Data) -> Data:
+def some_rows(data: Data) -> Data:
+    """At most ``RIDGE_ROWS`` of the rows, evenly spaced."""
     some = slice(None, None, max(1, -(-data.rows.shape[0] // RIDGE_ROWS)))
     return Data(data.rows[some], data.targets[some], data.weights[some])
-
-
-def linear_start(data: Data) -> np.ndarray:
-    """Ridge regressions, (2, p), of the targets and of a constant, the log of their noise."""
-    from sklearn.linear_model import Ridge
-
-    host = (x if sp.issparse(x) else np.asarray(x) for x in _some_rows(data))
-    rows, targets, weights = (x.astype(np.float64) for x in host)
-    live = weights > 0
-    rows, targets, weights = rows[live], targets[live], weights[live]
-    model = Ridge(fit_intercept=False)
-    with threadpool_limits(1, "blas"):  # the same for any threads
-        means = model.fit(rows, targets, sample_weight=weights).coef_
-        square = np.average((targets - model.predict(rows)) ** 2, weights=weights)
-        noise = np.full(len(targets), np.log(max(np.sqrt(square), LEAST_NOISE)))
-        return np.stack([means, model.fit(rows, noise, sample_weight=weights).coef_])
 
 
 def rms_length(data: Data) -> float:
@@ -379,3 +325,77 @@ def rms_length(data: Data) -> float:
     else:
         squares = np.sum(np.square(np.asarray(rows)), axis=1)
     return float(np.sqrt(max(weights @ squares / weights.sum(), 1e-12)))
+
+
+# ---- which rows count, and how much
+
+
+def counted(data: Data) -> Data:
+    """Rows whose weight is more than 0 in single precision, each once; refuses extreme weights."""
+    weights = data.weights
+    total = float(np.max(weights, initial=0.0)) * len(weights)  # a bound that cannot overflow
+    if total > HEAVIEST:
+        raise ValueError(
+            f"sample_weight: the largest is {np.max(weights):g}, and a row of weight w counts as w "
+            f"rows; divide all weights so that they add up to at most {HEAVIEST:g}."
+        )
+    live = weights.astype(np.float32) > 0
+    if not np.any(live):
+        raise ValueError(
+            "sample_weight: all rows have weight 0 (or less than 1e-45, which is 0 in single "
+            "precision); give some a positive one."
+        )
+    # Not merely of no weight: other rows must not decide how columns are scaled.
+    return merged(data if np.all(live) else Data(*(part[live] for part in data)))
+
+
+def merged(data: Data) -> Data:
+    """Rows that occur several times become one that weighs as much as all of them.
+
+    A fit then depends on what the data say and not on how they are written down: a weight of three
+    and three equal rows give the same arrays, and so do rows in any order. Fits are equal to the
+    last bit, which sums over rows in single precision could not promise.
+
+    Rows are sorted by a hash of all their numbers, so neighbours have nothing in common: every
+    n-th of them is a random sample.
+    """
+    codes = _codes(data.rows, np.asarray(data.targets, np.float64))
+    # By weight where codes are equal: then their sum is the same to the last bit, too.
+    order = np.lexsort((data.weights, codes))
+    first = np.append(True, codes[order[1:]] != codes[order[:-1]])
+    maybe = np.flatnonzero(~first)
+    first[maybe] = ~_equal(data, order[maybe - 1], order[maybe])
+    starts = np.flatnonzero(first)
+    kept = order[starts]
+    return Data(data.rows[kept], data.targets[kept], np.add.reduceat(data.weights[order], starts))
+
+
+def _equal(data: Data, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Whether pairs of rows are the same, targets included."""
+    if sp.issparse(data.rows):
+        same = np.diff((data.rows[one] != data.rows[other]).tocsr().indptr) == 0
+    else:
+        same = np.all(data.rows[one] == data.rows[other], axis=1)
+    return same & (data.targets[one] == data.targets[other])
+
+
+def _codes(rows: Any, targets: np.ndarray) -> np.ndarray:
+    """A number for each row, (N,); of entries that are 0 it does not depend, stored or not."""
+    n_rows, p = rows.shape
+    factors = np.random.default_rng(SEED).integers(0, 2**63, p + 1, np.uint64) * 2 + 1
+    codes = _mixed(targets) * factors[-1]
+    if sp.issparse(rows):
+        parts = _mixed(np.asarray(rows.data, np.float64)) * factors[rows.indices]
+        ends = np.append(np.uint64(0), np.cumsum(parts))[rows.indptr]
+        return codes + ends[1:] - ends[:-1]
+    size = max(HASHED // max(p, 1), 1)
+    for first in range(0, n_rows, size):
+        part = _mixed(np.asarray(rows[first : first + size], np.float64)) * factors[:-1]
+        codes[first : first + size] += part.sum(axis=1, dtype=np.uint64)
+    return codes
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The bits of numbers, spread over all places; those of 0 and -0 are 0."""
+    bits = (values + 0.0).view(np.uint64) * ODD
+    return (bits ^ (bits >> TURN)) * ODD

@@ -15,15 +15,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.checks import check_not_forked, check_table
+from wideangle.checks import check_not_forked, check_table, in_order
+from wideangle.convergence import Chains
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, TargetScaling, learn_scaling
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
-from wideangle.mixture_of_experts.repeats import merged
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
-from wideangle.mixture_of_experts.trace import answers_of, trace
 from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
@@ -35,7 +34,7 @@ from wideangle.settings import (
     Sampling,
 )
 from wideangle.sphere.geometry import Diversity, diversity
-from wideangle.types import Key, in_order
+from wideangle.types import Key
 
 
 class Uncertainty(NamedTuple):
@@ -131,9 +130,8 @@ class MixtureOfExperts(Presented, NamedChoices):
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _fit_rows(self, X: Any, targets: np.ndarray, weights: np.ndarray) -> Self:
-        """Fit to validated rows whose targets are as the model sees them; all of them count."""
-        data = merged(Data(X, targets, weights))
+    def _fit_rows(self, data: Data) -> Self:
+        """Fit to rows from :func:`data.counted` whose targets are as the model sees them."""
         self.scaling_ = learn_scaling(
             data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
         )
@@ -142,9 +140,9 @@ class MixtureOfExperts(Presented, NamedChoices):
         self._expert = self._experts()
         task = self._task(data.rows.shape[1])
         fitted = self._fit_or_go_on(jax.random.key(seed), task, data)
-        self._keep(fitted, data.rows, float(weights.sum()))
+        self._keep(fitted, data.rows, float(data.weights.sum()))
         if isinstance(task.inference, Sampling) and task.inference.combine == "stacking":
-            found = pointwise.stacked(answers_of(self._expert), self.posterior_, data)
+            found = pointwise.stacked(self._expert, self.posterior_, data)
             self.chain_weights_ = found.weights
             self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}
         return self
@@ -223,14 +221,15 @@ class MixtureOfExperts(Presented, NamedChoices):
         self.notes_ = fitted.notes
         self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
         self.chain_weights_ = np.full(fitted.draws.n_chains, 1.0 / fitted.draws.n_chains)
-        self.trace_ = self._in_units(trace(self._expert, fitted.draws, rows), n_counted)
+        self.trace_ = self._in_units(predictive.trace(self._expert, fitted.draws, rows), n_counted)
         self.n_used_ = float(np.mean(self.trace_.values["n_used"]))
         self._representative = predictive.representative(fitted.draws)
         self.diagnostics_ = None
         if isinstance(self.choice("inference"), Sampling):
             self.diagnostics_ = self.trace_.summary()
-            sentence = self.presentation(self).caution()
-            if sentence is not None:
+            ending = fitted.notes.get("ending", {}).get("reason", "")
+            chains = Chains(self.choice("inference"), sampling.MAX_TIME, ending)
+            if sentence := self.trace_.caution(self.diagnostics_, chains):
                 warn(sentence)
 
     @property
@@ -290,7 +289,7 @@ class MixtureOfExperts(Presented, NamedChoices):
             targets = None if y is None else self._encoded(y, rows.shape[0])
             seed = check_random_state(self.random_state).randint(2**31 - 1)
             about = pointwise.groups_of_rows(
-                answers_of(self._expert),
+                self._expert,
                 self.posterior_,
                 rows,
                 targets,

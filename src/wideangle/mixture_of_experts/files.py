@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from wideangle.checks import check_count
+from wideangle.mixture_of_experts.classes import experts_for
 from wideangle.mixture_of_experts.data import Scaling
-from wideangle.mixture_of_experts.likelihood import Pair, experts_for
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.mixture_of_experts.modes import with_scales
-from wideangle.mixture_of_experts.trace import answers_of
 from wideangle.posterior import Draws
 from wideangle.settings import Maximise, Sampling, Settings, as_plain, from_plain
 from wideangle.storage import save_bundle
@@ -92,7 +92,7 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         values["scales"] = scales
     model.posterior_ = Draws(values)
     model._representative = Pair(arrays["best_gate"], arrays["best_experts"])
-    model.trace_ = Draws(_named(arrays, "trace_"), needed=answers_of(model._expert).needed)
+    model.trace_ = Draws(_named(arrays, "trace_"), needed=model._expert.needed)
     check_numbers(arrays)
     _check_sizes(model, arrays)
     task = model._task(arrays["gate"].shape[-1])

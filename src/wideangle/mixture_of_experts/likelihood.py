@@ -20,9 +20,8 @@ number would show in its rounding and then, since chains amplify rounding, in ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from wideangle.mixture_of_experts.data import Data, ShardedRows, logistic_start
+from wideangle.mixture_of_experts.data import Data, ShardedRows
 from wideangle.mixture_of_experts.sparse import SparseRows, sparse_log_lik
 from wideangle.sharding import AXIS
 from wideangle.types import Array, Scalar
@@ -105,84 +104,24 @@ class ExpertLikelihood(Protocol):
         """Weights (O, p) of one expert for all rows, around which experts begin."""
         ...
 
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class LogisticExperts:
-    r"""Two classes, :math:`p(y=1) = \sigma(\beta\cdot x)` (paper: Section 3.3)."""
+    # What draws (leading axis of the weights: S) say of rows; all of it by NumPy.
 
     @property
-    def n_outputs(self) -> int:
-        """One weight vector per expert."""
-        return 1
+    def needed(self) -> tuple[str, ...]:
+        """Quantities of the trace that predictions depend on; others may mix slowly, harmlessly."""
+        ...
 
-    alike: ClassVar[bool] = True
-    floor: ClassVar[None] = None
+    def watch(self, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Those of them that are about single rows, (S, ...) each."""
+        ...
 
-    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
-        """Targets are 0 or 1."""
-        sign = 2.0 * targets.astype(scores.dtype) - 1.0
-        margin = sign * scores[:, 0]
-        small = jnp.exp(-jnp.abs(margin))
-        factor = 1.0 / (1.0 + small)
-        slope = sign * jnp.where(margin > 0, small * factor, factor)
-        return ExpertTerms(jnp.minimum(margin, 0.0), factor, slope[:, None])
+    def log_lik(self, weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
+        """Log density of the target of each row in each draw, (S, n)."""
+        ...
 
-    def mean(self, scores: Array) -> Array:
-        """Probabilities of the two classes."""
-        return jnp.concatenate([jax.nn.sigmoid(-scores), jax.nn.sigmoid(scores)], axis=1)
-
-    def information(self, scores: Array) -> Array:
-        """Variance of the Bernoulli target."""
-        return (jax.nn.sigmoid(scores) * jax.nn.sigmoid(-scores))[:, :, None]
-
-    def start(self, data: Data) -> np.ndarray:
-        """A logistic regression."""
-        return logistic_start(data, self.n_outputs)
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class SoftmaxExperts:
-    r"""C classes, :math:`p(y=c) \propto e^{\beta_c\cdot x}`; all C vectors kept, for symmetry."""
-
-    n_classes: int
-
-    @property
-    def n_outputs(self) -> int:
-        """One weight vector per class."""
-        return self.n_classes
-
-    alike: ClassVar[bool] = True
-    floor: ClassVar[None] = None
-
-    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
-        """Targets are 0, ..., C-1."""
-        chosen = jax.nn.one_hot(targets, self.n_classes, dtype=scores.dtype, axis=0)  # (C, N)
-        top = jnp.max(scores, axis=1)
-        weights = jnp.exp(scores - top[:, None])
-        factor = 1.0 / jnp.sum(weights, axis=1)
-        exponent = jnp.sum(chosen * scores, axis=1) - top
-        return ExpertTerms(exponent, factor, chosen - weights * factor[:, None])
-
-    def mean(self, scores: Array) -> Array:
-        """Class probabilities."""
-        return jax.nn.softmax(scores, axis=1)
-
-    def information(self, scores: Array) -> Array:
-        """Covariance of the one-hot target."""
-        proba = self.mean(scores)
-        diagonal = jnp.eye(self.n_classes, dtype=proba.dtype)[:, :, None] * proba[:, :, None]
-        return diagonal - proba[:, :, None] * proba[:, None]
-
-    def start(self, data: Data) -> np.ndarray:
-        """A logistic regression."""
-        return logistic_start(data, self.n_outputs)
-
-
-def experts_for(n_classes: int) -> LogisticExperts | SoftmaxExperts:
-    """The piece for a number of classes."""
-    return LogisticExperts() if n_classes <= 2 else SoftmaxExperts(n_classes)  # noqa: PLR2004
+    def draw(self, rng: np.random.Generator, weights: Weights, rows: Any) -> np.ndarray:
+        """A target of each row from each draw, (S, n)."""
+        ...
 
 
 def log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:

@@ -114,7 +114,7 @@ def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tu
 
     Rows held out have weight 0, so that all fits share one program.
     """
-    # Rows are different from each other and in an order of their content (``repeats.py``).
+    # Rows are different from each other and in an order of their content (``data.merged``).
     fold, weights = np.arange(data.rows.shape[0]) % FOLDS, np.asarray(data.weights)
     candidates, totals = [], []
     for factor in SHRINKAGE:

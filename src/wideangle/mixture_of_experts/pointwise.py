@@ -8,9 +8,8 @@ import jax
 import numpy as np
 
 from wideangle.mixture_of_experts.data import Data, TargetScaling
-from wideangle.mixture_of_experts.likelihood import Weights
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.mixture_of_experts.predict import block_size
-from wideangle.mixture_of_experts.trace import Answers
 from wideangle.posterior import Draws, arviz_stats, evenly
 from wideangle.stacking import UNRELIABLE, leave_one_out, stack
 
@@ -29,7 +28,7 @@ class Stacked(NamedTuple):
     """Share of the leave-one-out densities, over rows and chains, that are not to be trusted."""
 
 
-def stacked(answers: Answers, draws: Draws, data: Data) -> Stacked:
+def stacked(expert: ExpertLikelihood, draws: Draws, data: Data) -> Stacked:
     """Weights of chains by how well they predict training rows that are left out."""
     places = evenly(data.rows.shape[0], STACK_ROWS)
     rows, targets = data.rows[places], np.asarray(data.targets)[places]
@@ -38,7 +37,7 @@ def stacked(answers: Answers, draws: Draws, data: Data) -> Stacked:
     scores, shapes = [], []
     for chain in range(draws.n_chains):
         weights = _picked(draws, chain, kept)
-        found = leave_one_out(log_lik_of_rows(answers, weights, rows, targets), row_weights)
+        found = leave_one_out(log_lik_of_rows(expert, weights, rows, targets), row_weights)
         scores.append(found.log_density)
         shapes.append(found.pareto_k)
     unreliable = float(np.mean(np.array(shapes) > UNRELIABLE))
@@ -51,24 +50,24 @@ def _picked(draws: Draws, chain: int, places: np.ndarray) -> Weights:
 
 
 def log_lik_of_rows(
-    answers: Answers, weights: Weights, rows: Any, targets: np.ndarray
+    expert: ExpertLikelihood, weights: Weights, rows: Any, targets: np.ndarray
 ) -> np.ndarray:
     """Log density of the target of each row in each draw, (S, N), the expert summed out."""
     size = block_size(weights)
     result = np.empty((len(weights.gate), rows.shape[0]), np.float32)
     for first in range(0, rows.shape[0], size):
         part = slice(first, first + size)
-        result[:, part] = answers.log_lik(weights, rows[part], targets[part])
+        result[:, part] = expert.log_lik(weights, rows[part], targets[part])
     return result
 
 
 def drawn_targets(
-    answers: Answers, rng: np.random.Generator, weights: Weights, rows: Any
+    expert: ExpertLikelihood, rng: np.random.Generator, weights: Weights, rows: Any
 ) -> np.ndarray:
     """A target of each row from each draw, (S, N)."""
     size = block_size(weights)
     starts = range(0, rows.shape[0], size)
-    parts = [answers.draw(rng, weights, rows[first : first + size]) for first in starts]
+    parts = [expert.draw(rng, weights, rows[first : first + size]) for first in starts]
     return np.concatenate(parts, axis=1)
 
 
@@ -126,7 +125,7 @@ class AboutRows(NamedTuple):
 
 
 def groups_of_rows(
-    answers: Answers,
+    expert: ExpertLikelihood,
     draws: Draws,
     rows: Any,
     targets: np.ndarray | None,
@@ -142,12 +141,12 @@ def groups_of_rows(
     n_chains, n_rows = draws.n_chains, max(rows.shape[0], 1)
     places = evenly(draws.n_draws, max(MOST_BYTES // (4 * n_chains * n_rows), 1))
     by_chain = [_picked(draws, chain, places) for chain in range(n_chains)]
-    drawn = np.stack([drawn_targets(answers, rng, weights, rows) for weights in by_chain])
+    drawn = np.stack([drawn_targets(expert, rng, weights, rows) for weights in by_chain])
     if scaling is not None:
         drawn = scaling.restore(drawn)
     if targets is None:
         return AboutRows({"predictions": {"y": drawn}}, places)
-    found = np.stack([log_lik_of_rows(answers, weights, rows, targets) for weights in by_chain])
+    found = np.stack([log_lik_of_rows(expert, weights, rows, targets) for weights in by_chain])
     if scaling is not None:
         found, targets = found - np.log(scaling.scale), scaling.restore(targets)
     return AboutRows(

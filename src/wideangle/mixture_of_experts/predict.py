@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from wideangle.mixture_of_experts.data import chunks
-from wideangle.mixture_of_experts.likelihood import Weights
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
 from wideangle.types import as_dense
 
@@ -37,6 +37,13 @@ BLOCK = 64
 product then does not depend on the rows around."""
 SPARSE_SHARE = 0.02
 """Share of entries that are not 0 up to which sparse products are faster than dense ones."""
+TRACE_SCORES = 2**22
+"""Scores of the gate at the reference rows that are held at a time."""
+USED = 0.01
+"""Mean gate mass above which an expert counts as used."""
+REFERENCE, WATCHED = 256, 16
+"""Training rows on which draws are compared, and those of them whose predictions are watched for
+convergence."""
 
 
 def thinned(draws: Draws, n_draws: int) -> Weights:
@@ -61,9 +68,22 @@ def chosen_draws(draws: Draws, chain_weights: np.ndarray | None) -> tuple[Weight
     return picked, (shares / np.maximum(by_chain, 1))[chain]
 
 
-def on_host(rows: Any) -> bool:
-    """Whether NumPy answers for these rows."""
-    return jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS
+def over_draws(
+    host: Callable[[Weights, np.ndarray, Any], np.ndarray],
+    device: Callable[[Weights, np.ndarray, np.ndarray], Any],
+    draws: Draws,
+    rows: Any,
+    chain_weights: np.ndarray | None,
+) -> np.ndarray:
+    """Averages over draws, (n, ...), by NumPy or by a program for an accelerator.
+
+    Both are given draws, the weight of each, and a block of rows.
+    """
+    weights, shares = chosen_draws(draws, chain_weights)
+    if jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS:
+        return in_blocks(partial(host, weights, shares), rows, block_size(weights))
+    parts = [np.asarray(device(weights, shares, chunk)) for _, chunk in chunks(rows)]
+    return np.concatenate(parts)[: rows.shape[0]].astype(np.float64)
 
 
 def in_blocks(answer: Callable[[Any], np.ndarray], rows: Any, size: int) -> np.ndarray:
@@ -82,12 +102,6 @@ def in_blocks(answer: Callable[[Any], np.ndarray], rows: Any, size: int) -> np.n
     n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with _threads_of_blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
         return np.concatenate(list(pool.map(one, starts)))
-
-
-def on_device(answer: Callable[[np.ndarray], Any], rows: Any) -> np.ndarray:
-    """Answers (n, ...) of a compiled program to chunks of rows, joined."""
-    parts = [answer(chunk) for _, chunk in chunks(rows)]
-    return np.concatenate([np.asarray(part) for part in parts])[: rows.shape[0]].astype(np.float64)
 
 
 @cache
@@ -164,3 +178,54 @@ def representative(draws: Draws) -> Weights:
     weights = Draws(draws.values["weights"]).flat
     best = int(np.argmax(draws.values["log_lik"])) if "log_lik" in draws.values else 0
     return jax.tree.map(lambda leaf: np.asarray(leaf[best]), weights)
+
+
+# ---- numbers of every draw
+
+
+def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
+    """Quantities of every draw that do not depend on how experts are numbered.
+
+    Axes (chain, draw, ...): predictions at some of the training rows, number of experts in use,
+    mean angle between experts, and the log-likelihood where it was recorded.
+    """
+    reference = as_dense(rows, evenly(rows.shape[0], REFERENCE), np.float32)
+    every = Draws(draws.values["weights"]).flat
+    size = max(TRACE_SCORES // (every.gate.shape[1] * len(reference)), 1)
+    parts = []
+    for first in range(0, len(every.gate), size):
+        some = jax.tree.map(lambda w, i=first: np.asarray(w[i : i + size], np.float32), every)
+        parts.append(_describe(expert, some, reference))
+    shape = draws.n_chains, draws.n_draws
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    result = {name: v.reshape(*shape, *v.shape[1:]) for name, v in joined.items()}
+    if "log_lik" in draws.values:
+        result["log_lik"] = np.asarray(draws.values["log_lik"])
+    scales = draws.values.get("scales", {})
+    result |= {f"{name}_scale": np.asarray(values) for name, values in scales.items()}
+    return Draws(result, draws.stats, expert.needed)
+
+
+def _describe(
+    expert: ExpertLikelihood, weights: Weights, rows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The quantities of some draws, one after the other."""
+    n_draws, n_experts, _, p = weights.experts.shape
+    gate = products(weights.gate.reshape(-1, p), rows).reshape(n_draws, n_experts, -1)
+    mass = softmax(gate)[:, :, : len(rows)].mean(axis=2)
+    return expert.watch(weights, rows[:WATCHED]) | {
+        "n_used": np.sum(mass > USED, axis=1).astype(np.float32),
+        "mean_angle": _mean_angles(weights.experts.reshape(n_draws, n_experts, -1)),
+    }
+
+
+def _mean_angles(vectors: np.ndarray) -> np.ndarray:
+    """Mean angle between the vectors (S, K, p) of each draw; 0 for one vector alone."""
+    n = vectors.shape[1]
+    if n == 1:
+        return np.zeros(len(vectors), np.float32)
+    units = vectors.astype(np.float64)
+    units /= np.maximum(np.linalg.norm(units, axis=2, keepdims=True), 1e-300)
+    first, second = np.triu_indices(n, 1)
+    cosines = np.matmul(units, units.transpose(0, 2, 1))[:, first, second]
+    return np.arccos(np.clip(cosines, -1.0, 1.0)).mean(axis=1).astype(np.float32)

@@ -7,32 +7,72 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from wideangle.mixture_of_experts.predict import thinned
 from wideangle.mixture_of_experts.sampling import MAX_TIME, N_WARMUP
-from wideangle.presentation.family import CLEAR, INTERCEPT, Presentation, numbered
+from wideangle.presentation.classifier import ClassifierPresentation, share_interval
+from wideangle.presentation.family import (
+    CLEAR,
+    FEWEST_MATCHED,
+    INTERCEPT,
+    MATCHED_DRAWS,
+    Presentation,
+    numbered,
+)
 from wideangle.presentation.records import (
     LENGTH,
     Card,
     Chart,
+    Column,
     Option,
+    RowTable,
     Run,
     Section,
     prior_options,
     sampling_options,
 )
+from wideangle.presentation.regressor import RegressorPresentation
 from wideangle.settings import INFERENCES, PRIORS, name_of
 
 UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
+GATE, MEAN, NOISE = "choose it", "raise the prediction", "raise the noise"
+"""What weights do: those of the gate, and those of a quantity."""
+TABLES = """Words become columns of zeros and ones, missing values are replaced and marked; what was
+    done is said. Ctrl-C keeps the draws so far: the same command with `--resume` goes on.
+    """
 _DOUBT = 0.05
 """Share of unreliable leave-one-out scores from which on they are mentioned."""
 ENOUGH = 1.5
 """Mean number of experts in use below which one is enough."""
 
 
+def options_of(gains: str, more: Option) -> tuple[Option, ...]:
+    """Options of the command line, with one more that is about the target."""
+    return (
+        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
+        *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
+        Option(
+            "--inference", "inference", str,
+            f"mcmc: draws, {gains}; vi: many rows; map: a quick look.", "mcmc",
+            ("mcmc", "vi", "map"),
+        ),
+        more,
+        *sampling_options(N_WARMUP, "as many as predictions need", 1, f"{MAX_TIME:.0f}"),
+        Option(
+            "--passes", "inference__n_passes", int, "vi and map: passes through the rows.",
+            least=1, panel=LENGTH,
+        ),
+        Option(
+            "--starts", "inference__n_starts", int, "vi and map: independent starts.", "4 and 8",
+            least=1, panel=LENGTH,
+        ),
+    )  # fmt: skip
+
+
 class ExpertPresentation(Presentation):
-    """Experts, asked by a gate; what they say is up to the class beside this one."""
+    """Experts, chosen by a gate; what they predict is up to the class beside this one."""
 
     title: ClassVar[str] = "mixture of experts"
     noun: ClassVar[str] = "expert"
@@ -52,8 +92,8 @@ class ExpertPresentation(Presentation):
     max_time: ClassVar[float] = MAX_TIME
     counted: ClassVar[str] = "n_used"
     where: ClassVar[Section] = Section(
-        "Where each is asked",
-        "Where each expert is asked",
+        "Where each is used",
+        "Where each expert is used",
         (
             Chart(
                 "map",
@@ -61,7 +101,7 @@ class ExpertPresentation(Presentation):
                 "The chosen expert stands out. Click a name to hide it.",
             ),
         ),
-        "There is one expert, and it is always asked.",
+        "There is one expert, and it is used for every row.",
     )
 
     @classmethod
@@ -82,7 +122,27 @@ class ExpertPresentation(Presentation):
 
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """With the weights of the gate."""
-        return self.weights(classes) | {"makes the gate ask it": self._gate_contrast()}
+        return self.weights(classes) | {GATE: self._gate_contrast()}
+
+    def panel_draws(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """Weights in some draws, each with its experts in the order of those shown."""
+        draws = thinned(self.model.posterior_, MATCHED_DRAWS)
+        if len(draws.gate) < FEWEST_MATCHED:
+            return {}
+        gates = np.asarray(draws.gate - draws.gate.mean(axis=1, keepdims=True), float)
+        experts = np.asarray(draws.experts, float)
+        goal = np.concatenate([self._gate_contrast(), self.vectors()], axis=1)
+        for s in range(len(gates)):
+            found = np.concatenate([gates[s], experts[s].reshape(len(goal), -1)], axis=1)
+            # Experts are numbered differently from chain to chain: take the closest pairs.
+            order = linear_sum_assignment(goal @ found.T, maximize=True)[1]
+            gates[s], experts[s] = gates[s, order], experts[s, order]
+        tables = [self.in_units(experts[:, :, o], o) for o in range(experts.shape[2])]
+        return dict(zip(self.panels(classes), [*tables, gates], strict=True))
+
+    def in_units(self, weights: np.ndarray, output: int) -> np.ndarray:
+        """Weights of an output of the experts, (..., p), as they are shown."""
+        return weights
 
     def _gate_contrast(self) -> np.ndarray:
         """Weights of the gate minus their mean, (K, p): one vector added to all changes nothing."""
@@ -90,7 +150,7 @@ class ExpertPresentation(Presentation):
         return gates - gates.mean(axis=0)
 
     def activations(self, X: Any) -> np.ndarray:
-        """Probability that the gate asks each expert."""
+        """Probability that the gate chooses each expert."""
         return self.model.gate_proba(X)
 
     def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
@@ -163,7 +223,7 @@ class ExpertPresentation(Presentation):
         return [Card("Experts in use", f"{self.model.n_used_:.1f}", f"of {self.model.n_experts}")]
 
     def cautions(self, run: Run) -> list[str]:
-        """Also about experts that are never asked, and what a maximum leaves out."""
+        """Also about experts that are never used, and what a maximum leaves out."""
         sentences = super().cautions(run)
         shares = self.shares(run.sample)
         idle = [k + 1 for k, share in enumerate(shares) if share < UNUSED]
@@ -173,7 +233,7 @@ class ExpertPresentation(Presentation):
             )
         elif idle:
             sentences.append(
-                f"Asked in fewer than 1 % of these rows: {numbered('expert', idle)}. Fewer experts "
+                f"Used for fewer than 1 % of these rows: {numbered('expert', idle)}. Fewer experts "
                 "may do as well."
             )
         if self._inference_name() == "map":
@@ -184,48 +244,215 @@ class ExpertPresentation(Presentation):
         return sentences
 
     def purpose(self, run: Run, k: int) -> list[str]:
-        """When an expert is asked, and what it says then."""
+        """When an expert is used, and what it predicts then."""
+        if self.shares(run.sample)[k] < UNUSED:
+            return ["Used for fewer than 1 % of these rows: too few to say what it is for."]
         names, marks = self.entry_names(run.columns), run.frame.indicators
         sentences = []
         if self.model.n_experts > 1 and (when := strongest(self._gate_contrast()[k], names, marks)):
-            sentences.append(f"Asked where {when}.")
+            sentences.append(f"Used where {when}.")
         says = {title: table[k] for title, table in self.weights(run.frame.classes).items()}
         for title in self.telling(says):
             if reasons := strongest(says[title], names, marks):
-                sentences.append(f"{title[0].upper()}{title[1:]} where {reasons}.")
-        led = np.argmax(run.sample.values["activations"], axis=1) == k
-        return sentences + (self.record(run, led) if run.sample.y is not None else [])
+                sentences.append(f"{self.in_words(title)} where {reasons}.")
+        value, n_led = self._success(run, k)
+        return sentences + ([self.record(value, n_led)] if n_led else [])
 
     def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
         """Those of the tables of weights that are put into words."""
         return [max(says, key=lambda name: np.abs(says[name]).max())]
 
-    def record(self, run: Run, led: np.ndarray) -> list[str]:
-        """How well an expert did on the rows that it led."""
+    def in_words(self, title: str) -> str:
+        """What an expert does where the weights of a table are large, as a sentence begins."""
         raise NotImplementedError
 
+    # ---- how well each expert does
 
-def options_of(gains: str, more: Option) -> tuple[Option, ...]:
-    """Options of the command line, with one more that is about the target."""
-    return (
-        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
-        *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
+    measure: ClassVar[tuple[str, str, str]]
+    """Of :meth:`success`: heading of its column, form of its numbers, and what it is."""
+
+    def success(self, run: Run, led: np.ndarray) -> float:
+        """How well the model does on some rows of the sample."""
+        raise NotImplementedError
+
+    def record(self, value: float, n_led: int) -> str:
+        """The same of an expert on the rows where it has most weight, as a sentence."""
+        raise NotImplementedError
+
+    def _success(self, run: Run, k: int) -> tuple[float, int]:
+        """Success on the rows where an expert has most weight, and their number."""
+        led = np.argmax(run.sample.values["activations"], axis=1) == k
+        n_led = int(led.sum()) if run.sample.y is not None else 0
+        return (self.success(run, led), n_led) if n_led else (np.nan, 0)
+
+    def component_columns(self, run: Run) -> list[Column]:
+        """How well each expert does where it has most weight."""
+        found = [self._success(run, k) for k in range(self.model.n_experts)]
+        values = [value if n else None for value, n in found]
+        title, form, hint = self.measure
+        return [Column(title, values, form, hint, [f"of {n} rows" if n else "" for _, n in found])]
+
+    def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Part of the uncertainty of each row of a sample that more data would remove."""
+        raise NotImplementedError
+
+    def rows_to_look_at(self, run: Run) -> RowTable | None:
+        """The most uncertain rows, and which expert has most weight there."""
+        table, values = super().rows_to_look_at(run), run.sample.values
+        assert table is not None  # of classifiers and regressors
+        share = self.epistemic_share(values)[table.order].tolist()
+        leader = np.argmax(values["activations"], axis=1)[table.order] + 1
+        table.columns.append(Column("epistemic share", share, "percent"))
+        table.columns.append(Column("expert", leader.tolist()))
+        return table
+
+
+class ClassExpertPresentation(ExpertPresentation, ClassifierPresentation):
+    """Experts that predict a class."""
+
+    help: ClassVar[str] = (
+        """Learn to predict a column: a mixture of experts with calibrated probabilities.
+
+    Example: `wideangle train moe patients.csv --target diagnosis -o run`, then
+    `wideangle predict run new.csv -o predicted.csv` and `wideangle report run`.
+
+    """
+        + TABLES
+    )
+    alone: ClassVar[str] = "logistic regression"
+    options: ClassVar[tuple[Option, ...]] = options_of(
+        "best probabilities",
         Option(
-            "--inference", "inference", str,
-            f"mcmc: draws, {gains}; vi: many rows; map: a quick look.", "mcmc",
-            ("mcmc", "vi", "map"),
+            "--balanced", "class_weight", bool, "Let every class weigh the same.", value="balanced"
         ),
-        more,
-        *sampling_options(N_WARMUP, "as many as predictions need", 1, f"{MAX_TIME:.0f}"),
+    )
+    measure: ClassVar[tuple[str, str, str]] = (
+        "right",
+        "percent",
+        "Share of right answers where it has most weight",
+    )
+    trust: ClassVar[Section] = ClassifierPresentation.trust._replace(
+        hint="Uncertainty in nats. The epistemic part is what more data would remove; the rest is "
+        "noise in the classes themselves."
+    )
+
+    def weights(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """For the second of two classes, or for every class."""
+        found = np.asarray(self.model.experts_, float)
+        labels = list(classes) or list(self.model.classes_)
+        tables = [found] if found.ndim == 2 else list(np.moveaxis(found, 1, 0))  # noqa: PLR2004
+        shown = labels[-len(tables) :]
+        return {f"predict {c}": table for c, table in zip(shown, tables, strict=True)}
+
+    def in_words(self, title: str) -> str:
+        """It predicts a class."""
+        return title.replace("predict", "Predicts", 1)
+
+    def about_target(self) -> tuple[str, str]:
+        """The first classes."""
+        return "classes", ", ".join(str(c) for c in self.model.classes_[:8])
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """Uncertainty comes in two parts."""
+        uncertainty = self.model.predict_uncertainty(X)
+        parts = {"total": uncertainty.total, "epistemic": uncertainty.epistemic}
+        return super().look(X) | parts
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Class, probabilities, uncertainty, and its part that more data would remove."""
+        return super().predict(X, classes) | {
+            "epistemic": self.model.predict_uncertainty(X).epistemic
+        }
+
+    def success(self, run: Run, led: np.ndarray) -> float:
+        """Share of right answers."""
+        right = np.argmax(run.sample.values["proba"], axis=1) == run.sample.y
+        return float(right[led].mean())
+
+    def record(self, value: float, n_led: int) -> str:
+        """How often it was right."""
+        low, high = share_interval(value * n_led, n_led)
+        return (
+            f"Right on {100 * value:.0f} % of the {n_led} rows where it has most weight (95 % "
+            f"interval: {100 * low:.0f} to {100 * high:.0f} %)."
+        )
+
+    def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Of entropies."""
+        return values["epistemic"] / np.maximum(values["total"], 1e-12)
+
+
+class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
+    """Experts that predict a quantity."""
+
+    help: ClassVar[str] = (
+        """Learn to predict a quantity: a mixture of experts with calibrated intervals.
+
+    Example: `wideangle train regression houses.csv --target price -o run`, then
+    `wideangle predict run new.csv -o predicted.csv` and `wideangle report run`.
+
+    """
+        + TABLES
+    )
+    alone: ClassVar[str] = "linear regression"
+    options: ClassVar[tuple[Option, ...]] = options_of(
+        "best intervals",
         Option(
-            "--passes", "inference__n_passes", int, "vi and map: passes through the rows.",
-            least=1, panel=LENGTH,
-        ),
-        Option(
-            "--starts", "inference__n_starts", int, "vi and map: independent starts.", "4 and 8",
-            least=1, panel=LENGTH,
+            "--min-noise", "min_noise", float,
+            "Least noise of an expert, in standard deviations of the target.", "0.01",
+            least=1e-4, most=1.0,
         ),
     )  # fmt: skip
+    measure: ClassVar[tuple[str, str, str]] = (
+        "off by",
+        "number",
+        "Root mean squared error where it has most weight",
+    )
+
+    def weights(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """Of the mean and of the noise."""
+        return {MEAN: np.asarray(self.model.experts_), NOISE: np.asarray(self.model.noises_)}
+
+    def in_units(self, weights: np.ndarray, output: int) -> np.ndarray:
+        """As ``experts_`` and ``noises_`` are."""
+        return self.model._in_target_units(weights, output)
+
+    def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
+        """Both."""
+        return [MEAN, NOISE]
+
+    def in_words(self, title: str) -> str:
+        """It predicts more, or with more noise."""
+        return "Predicts more" if title == MEAN else "Is less sure"
+
+    def about_target(self) -> tuple[str, str]:
+        """Mean and standard deviation."""
+        units = self.model.target_scaling_
+        return "target", f"mean {units.shift:.4g}, standard deviation {units.scale:.4g}"
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """Uncertainty comes in two parts."""
+        return super().look(X) | self._epistemic(X)
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Mean, interval, uncertainty, and its part that more data would remove."""
+        return super().predict(X, classes) | self._epistemic(X)
+
+    def _epistemic(self, X: Any) -> dict[str, np.ndarray]:
+        return {"epistemic": np.sqrt(self.model.predict_uncertainty(X).epistemic)}
+
+    def success(self, run: Run, led: np.ndarray) -> float:
+        """Root mean squared error."""
+        square = (run.sample.values["prediction"] - run.sample.y)[led] ** 2
+        return float(np.sqrt(square.mean()))
+
+    def record(self, value: float, n_led: int) -> str:
+        """How far off it was."""
+        return f"Off by {value:.4g} on the {n_led} rows where it has most weight."
+
+    def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Of variances."""
+        return (values["epistemic"] / np.maximum(values["spread"], 1e-300)) ** 2
 
 
 def _stacking_in_words(model: Any) -> str:
@@ -255,7 +482,13 @@ def strongest(
             break
         high = values[i] > 0
         if names[i] in marks:  # such as ``colour = red``
-            words.append(names[i] if high else f"not {names[i]}")
+            words.append(names[i] if high else _not(names[i]))
         else:
             words.append(f"{names[i]} is {'high' if high else 'low'}")
     return ", ".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} and {words[-1]}"  # noqa: PLR2004
+
+
+def _not(indicator: str) -> str:
+    """``colour is not red`` for ``colour = red``."""
+    name, _, value = indicator.partition(" = ")
+    return f"{name} is not {value}"

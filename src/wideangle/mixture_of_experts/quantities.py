@@ -1,41 +1,153 @@
-"""Predictive distributions of a quantity, from posterior draws of a mixture of Gaussian experts.
+r"""Experts that predict a quantity: a mean and a noise, both linear in the row.
 
-In one draw the distribution of a row is a mixture of K Gaussians, and over S draws one of S K. All
-of it is in the model's units, standard deviations of the targets.
+.. math:: p_k(y\mid x) = N\bigl(y;\ \beta_{k1}\cdot x,\ s_k(x)^2\bigr),\qquad
+          s_k(x)^2 = f^2 + \bigl(e^{-2t} + c^{-2}\bigr)^{-1},\quad t = \beta_{k2}\cdot x
+
+Targets are in units of their standard deviation. Between its two ends the noise is :math:`e^t`. The
+floor f keeps the posterior proper: an expert that passes through rows of one value exactly, such as
+the zeros of a quantity that is often 0, would gain without end from ever smaller noise. The ceiling
+c keeps rows far outside from an infinite one.
+
+In one draw the predictive distribution of a row is a mixture of K Gaussians, and over S draws one
+of S K. All of it is in the model's units, standard deviations of the targets.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
+from threadpoolctl import threadpool_limits
 
 from wideangle.mixture_of_experts import likelihood as mixture
-from wideangle.mixture_of_experts.gaussian import HALF_LOG_TWO_PI, GaussianExperts
-from wideangle.mixture_of_experts.likelihood import Weights
+from wideangle.mixture_of_experts.data import Data, some_rows
+from wideangle.mixture_of_experts.likelihood import ExpertTerms, Weights
 from wideangle.mixture_of_experts.predict import (
-    block_size,
     chosen_draws,
     in_blocks,
     log_mixture,
-    on_device,
-    on_host,
+    over_draws,
     score,
     softmax,
 )
 from wideangle.posterior import Draws
 from wideangle.types import Array
 
+FLOOR, CEILING = 0.01, 10.0
+"""Least and most noise, in standard deviations of the targets."""
+FARTHEST = 20.0
+"""Scores of the noise are cut off here, far beyond both ends: exponentials stay finite."""
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+LEAST_NOISE = 0.02
+"""Noise that experts begin with, at least, in standard deviations of the targets."""
 DECIMALS = 3
 """Of predictions that are watched, in standard deviations of the targets."""
 MOST_STEPS, CLOSE = 100, 1e-9
 """Of the search for a quantile: steps, and the last of them in standard deviations of a row."""
 BLOCK_PARTS = 2**17
 """Gaussians of a block of rows, in all draws, whose distribution functions are summed at once."""
+
+
+class Noise(NamedTuple):
+    """Variance at each score, and the derivative of the log standard deviation."""
+
+    variance: Any
+    slope: Any
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class GaussianExperts:
+    """A quantity: output 0 is its mean, output 1 the logarithm of its noise."""
+
+    floor: float = FLOOR
+    """Least standard deviation of the noise."""
+    alike: ClassVar[bool] = False
+    needed: ClassVar[tuple[str, ...]] = ("log_lik", "prediction", "spread")
+
+    @property
+    def n_outputs(self) -> int:
+        """Mean and noise."""
+        return 2
+
+    def noise(self, scores: Any, numpy: Any = jnp) -> Noise:
+        """The noise at scores of any shape, by JAX or by NumPy."""
+        inverse = numpy.exp(-2.0 * numpy.clip(scores, -FARTHEST, FARTHEST))
+        free = 1.0 / (inverse + CEILING**-2)
+        variance = self.floor**2 + free
+        return Noise(variance, free * (inverse * free) / variance)
+
+    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
+        """Targets are standardised."""
+        noise = self.noise(scores[:, 1])
+        precision = 1.0 / noise.variance
+        away = targets - scores[:, 0]
+        square = away * away * precision
+        # Relative to the floor, whose density is the largest there is.
+        factor = self.floor * jnp.sqrt(precision)
+        exponent = -0.5 * square - (math.log(self.floor) + HALF_LOG_TWO_PI)
+        slope = jnp.stack([away * precision, (square - 1.0) * noise.slope], axis=1)
+        return ExpertTerms(exponent, factor, slope)
+
+    def mean(self, scores: Array) -> Array:
+        """Expected target."""
+        return scores[:, :1]
+
+    def information(self, scores: Array) -> Array:
+        """Of mean and noise, which are independent."""
+        noise = self.noise(scores[:, 1])
+        diagonal = jnp.stack([1.0 / noise.variance, 2.0 * noise.slope**2], axis=1)
+        return jnp.eye(2, dtype=scores.dtype)[:, :, None] * diagonal[:, :, None]
+
+    def start(self, data: Data) -> np.ndarray:
+        """Ridge regression, and the noise that it leaves."""
+        return _linear_start(data)
+
+    def watch(self, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Mean and standard deviation at each row, (S, n), rounded."""
+        mean, variance = _by_draw(parts_of(self, weights, rows))
+        rounded = (np.round(one, DECIMALS).astype(np.float32) for one in (mean, np.sqrt(variance)))
+        return dict(zip(("prediction", "spread"), rounded, strict=True))
+
+    def log_lik(self, weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
+        """Log density of the target of each row in each draw, (S, n)."""
+        gate, says = (
+            part[..., : rows.shape[0]].astype(np.float64) for part in score(weights, rows)
+        )
+        mean, variance = says[:, :, 0], self.noise(says[:, :, 1], np).variance
+        exponent = -0.5 * (targets - mean) ** 2 / variance - HALF_LOG_TWO_PI
+        return log_mixture(gate, exponent, 1.0 / np.sqrt(variance))
+
+    def draw(self, rng: np.random.Generator, weights: Weights, rows: Any) -> np.ndarray:
+        """A target of each row from each draw, (S, n)."""
+        every = np.tile(np.arange(len(weights.gate)), (rows.shape[0], 1))
+        return draw_from(rng, parts_of(self, weights, rows), every).T
+
+
+def _linear_start(data: Data) -> np.ndarray:
+    """Ridge regressions, (2, p), of the targets and of a constant, the log of their noise."""
+    from sklearn.linear_model import Ridge
+
+    host = (x if sp.issparse(x) else np.asarray(x) for x in some_rows(data))
+    rows, targets, weights = (x.astype(np.float64) for x in host)
+    live = weights > 0
+    rows, targets, weights = rows[live], targets[live], weights[live]
+    model = Ridge(fit_intercept=False)
+    with threadpool_limits(1, "blas"):  # the same for any threads
+        means = model.fit(rows, targets, sample_weight=weights).coef_
+        square = np.average((targets - model.predict(rows)) ** 2, weights=weights)
+        noise = np.full(len(targets), np.log(max(np.sqrt(square), LEAST_NOISE)))
+        return np.stack([means, model.fit(rows, noise, sample_weight=weights).coef_])
+
+
+# ---- predictions
 
 
 class Moments(NamedTuple):
@@ -74,12 +186,8 @@ def moments(
     expert: GaussianExperts, draws: Draws, rows: Any, chain_weights: np.ndarray | None = None
 ) -> Moments:
     """Mean and variances over draws; ``chain_weights`` are equal by default."""
-    weights, shares = chosen_draws(draws, chain_weights)
-    if on_host(rows):
-        answer = partial(_moments_on_host, expert, weights, shares)
-        found = in_blocks(answer, rows, block_size(weights))
-    else:
-        found = on_device(partial(_moments_on_device, expert, weights, shares), rows)
+    host, device = partial(_moments_on_host, expert), partial(_moments_on_device, expert)
+    found = over_draws(host, device, draws, rows, chain_weights)
     return Moments(*found.T)
 
 
@@ -193,34 +301,9 @@ def log_density(
         log_shares = np.log(shares)
     for first in range(0, rows.shape[0], size):
         part = slice(first, first + size)
-        by_draw = log_lik(expert, weights, rows[part], targets[part]).astype(np.float64)
+        by_draw = expert.log_lik(weights, rows[part], targets[part]).astype(np.float64)
         result[part] = np.logaddexp.reduce(by_draw + log_shares[:, None], axis=0)
     return result
-
-
-def watch(expert: GaussianExperts, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Mean and standard deviation at each row, (S, n), rounded."""
-    mean, variance = _by_draw(parts_of(expert, weights, rows))
-    rounded = (np.round(one, DECIMALS).astype(np.float32) for one in (mean, np.sqrt(variance)))
-    return dict(zip(("prediction", "spread"), rounded, strict=True))
-
-
-def log_lik(
-    expert: GaussianExperts, weights: Weights, rows: Any, targets: np.ndarray
-) -> np.ndarray:
-    """Log density of the target of each row in each draw, (S, n)."""
-    gate, says = (part[..., : rows.shape[0]].astype(np.float64) for part in score(weights, rows))
-    mean, variance = says[:, :, 0], expert.noise(says[:, :, 1], np).variance
-    exponent = -0.5 * (targets - mean) ** 2 / variance - HALF_LOG_TWO_PI
-    return log_mixture(gate, exponent, 1.0 / np.sqrt(variance))
-
-
-def draw(
-    expert: GaussianExperts, rng: np.random.Generator, weights: Weights, rows: Any
-) -> np.ndarray:
-    """A target of each row from each draw, (S, n)."""
-    every = np.tile(np.arange(len(weights.gate)), (rows.shape[0], 1))
-    return draw_from(rng, parts_of(expert, weights, rows), every).T
 
 
 def draw_from(rng: np.random.Generator, parts: Parts, which: np.ndarray) -> np.ndarray:

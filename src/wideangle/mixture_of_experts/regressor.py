@@ -13,21 +13,19 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, validate_data
 
-from wideangle.checks import check_count, check_table
+from wideangle.checks import check_count, check_table, in_order
 from wideangle.mixture_of_experts import quantities, stream
 from wideangle.mixture_of_experts.data import (
     Data,
     TargetScaling,
+    counted,
     learn_target_scaling,
-    rows_that_count,
 )
 from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
-from wideangle.mixture_of_experts.gaussian import GaussianExperts
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
-from wideangle.mixture_of_experts.quantity_presentation import QuantityExpertPresentation
-from wideangle.mixture_of_experts.repeats import merged
+from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws
-from wideangle.types import in_order
 
 
 class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
@@ -122,13 +120,11 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
             dtype=[np.float64, np.float32],
             y_numeric=True,
         )
-        weights = self._sample_weights(sample_weight, X)
-        if not np.all(live := rows_that_count(weights)):
-            # Not merely of no weight: such rows must not decide how columns are scaled.
-            X, y, weights = X[live], y[live], weights[live]
-        X, y, weights = merged(Data(X, y, weights))  # so that sums are the same to the last bit
-        self.target_scaling_ = learn_target_scaling(y, weights, intercept=self.fit_intercept)
-        return self._fit_rows(X, self.target_scaling_.apply(y), weights)
+        data = counted(Data(X, y, self._sample_weights(sample_weight, X)))
+        self.target_scaling_ = learn_target_scaling(
+            data.targets, data.weights, intercept=self.fit_intercept
+        )
+        return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
 
     def fit_stream(
         self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
@@ -239,18 +235,19 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     @property
     def experts_(self) -> np.ndarray:
         """Weight vectors of the means of the experts in one representative draw."""
-        units = self.target_scaling_
-        found = units.scale * super().experts_[:, 0].astype(np.float64)
-        if self.fit_intercept:
-            found[:, -1] += units.shift
-        return found
+        return self._in_target_units(super().experts_[:, 0], 0)
 
     @property
     def noises_(self) -> np.ndarray:
         """Weight vectors of the logarithm of their noise, between its least and its most."""
-        found = super().experts_[:, 1].astype(np.float64)
+        return self._in_target_units(super().experts_[:, 1], 1)
+
+    def _in_target_units(self, weights: np.ndarray, output: int) -> np.ndarray:
+        """Weights (..., p) of the mean (output 0) or of the log noise (1) for y in its own unit."""
+        units = self.target_scaling_
+        found = np.array(weights, np.float64) * (units.scale if output == 0 else 1.0)
         if self.fit_intercept:
-            found[:, -1] += np.log(self.target_scaling_.scale)
+            found[..., -1] += units.shift if output == 0 else np.log(units.scale)
         return found
 
     # ---- what files, ArviZ and sources ask

@@ -52,9 +52,9 @@ from wideangle.mixture_of_experts.coordinates import (
 )
 from wideangle.mixture_of_experts.data import Data, for_sampling, scattered, shard
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
+from wideangle.mixture_of_experts.predict import trace
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
-from wideangle.mixture_of_experts.trace import trace
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.learning import update_prior
 from wideangle.settings import AUTO

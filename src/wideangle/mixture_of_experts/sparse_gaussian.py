@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from wideangle.machine_code import njit
-from wideangle.mixture_of_experts.gaussian import CEILING, FARTHEST, HALF_LOG_TWO_PI
+from wideangle.mixture_of_experts.quantities import CEILING, FARTHEST, HALF_LOG_TWO_PI
 from wideangle.mixture_of_experts.sparse_kernel import (
     LOOSE,
     OPTIONS,

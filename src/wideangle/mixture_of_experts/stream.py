@@ -22,7 +22,6 @@ from wideangle.mixture_of_experts.data import (
 )
 from wideangle.mixture_of_experts.pointwise import log_lik_of_rows
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_for
-from wideangle.mixture_of_experts.trace import answers_of
 from wideangle.mixture_of_experts.variational import VariationalFit
 from wideangle.settings import Settings, Variational
 from wideangle.streaming.minibatches import StreamedMinibatches
@@ -171,7 +170,7 @@ def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Vari
     """
     mean = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], fit.mean)
     n = len(sample.targets)
-    found = log_lik_of_rows(answers_of(fit.expert), mean, sample.rows, sample.targets)
+    found = log_lik_of_rows(fit.expert, mean, sample.rows, sample.targets)
     values = found[0].astype(np.float64) * sample.weights
     # Weights of the sample already stand for N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)

@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from jax import lax
 
+from wideangle.mixture_of_experts.classes import LogisticExperts
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik, predict
+from wideangle.mixture_of_experts.likelihood import Weights, log_lik, predict
 from wideangle.priors.components import PolarComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle_lab.bench.harness import Size

@@ -29,13 +29,14 @@ from numpyro.infer.util import initialize_model
 
 from wideangle.datasets import mixture_data
 from wideangle.diagnostics import ess_bulk
+from wideangle.mixture_of_experts.classes import LogisticExperts
 from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.coordinates import Priors, Problem, weights_of
 from wideangle.mixture_of_experts.data import Data, learn_scaling, make_dense
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
+from wideangle.mixture_of_experts.likelihood import Weights, log_lik
 from wideangle.mixture_of_experts.modes import climb
+from wideangle.mixture_of_experts.predict import trace
 from wideangle.mixture_of_experts.task import plan
-from wideangle.mixture_of_experts.trace import trace
 from wideangle.posterior import Draws
 from wideangle.settings import MutualAngularPrior, Sampling
 from wideangle_lab.bench.harness import Settings

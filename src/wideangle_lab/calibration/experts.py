@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.infer.run import run
+from wideangle.mixture_of_experts.classes import experts_for
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
@@ -30,16 +31,15 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.gaussian import GaussianExperts
 from wideangle.mixture_of_experts.likelihood import (
     ExpertLikelihood,
     Pair,
     Weights,
-    experts_for,
     log_lik,
     predict,
     score,
 )
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_mcmc
 from wideangle.mixture_of_experts.task import Task
 from wideangle.posterior import Draws, evenly

@@ -13,8 +13,9 @@ from scipy.special import polygamma
 
 from statistical import FOUR, central_difference, measured
 from wideangle import GaussianComponents, MutualAngular, PolarComponents
+from wideangle.mixture_of_experts.classes import LogisticExperts
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import LogisticExperts, Pair, log_lik
+from wideangle.mixture_of_experts.likelihood import Pair, log_lik
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.factors import VmfGammaFactors
 from wideangle.sphere.geometry import angular_spread

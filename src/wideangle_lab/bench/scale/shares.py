@@ -31,9 +31,10 @@ def share(
     import jax.numpy as jnp
 
     from wideangle import sharding
+    from wideangle.mixture_of_experts.classes import LogisticExperts
     from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
     from wideangle.mixture_of_experts.data import Data, shard
-    from wideangle.mixture_of_experts.likelihood import LogisticExperts, Weights, log_lik
+    from wideangle.mixture_of_experts.likelihood import Weights, log_lik
     from wideangle.settings import MutualAngularPrior, Variational
 
     if processes > 1:
