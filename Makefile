@@ -14,7 +14,7 @@ BIN  := $(VENV)/bin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.with-report ## both models on drawn data: a table, and pages to look at
+demo: $(VENV)/.with-report ## two models on simulated data: a table, and reports to open
 	$(BIN)/wideangle demo $(ARGS)
 
 test: $(VENV)/.with-dev ## the fast tests
@@ -34,7 +34,7 @@ docs: $(VENV)/.with-docs ## the documentation, as a site in build/site
 bench: $(VENV)/.with-bench ## speed and sampling efficiency against other libraries
 	$(BIN)/wideangle bench $(ARGS)
 	$(BIN)/python -m wideangle_lab.bench.page results/bench/full.json docs/performance.md README.md
-	$(BIN)/python -m wideangle_lab.bench.defaults.page results/bench/defaults.json docs/defaults.md
+	$(BIN)/python -m wideangle_lab.bench.defaults.page results/bench/defaults.json docs/defaults.md README.md
 
 calibrate: $(VENV)/.with-dev ## are the samplers right? ranks, restarts and known faults, to docs/trust.md
 	$(BIN)/python -m wideangle_lab.calibration run $(ARGS)

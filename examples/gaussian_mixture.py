@@ -38,7 +38,7 @@ N_TEST, N_CHAINS, N_WARMUP, N_DRAWS = 3000, 2, 250, 150
 
 # %% [markdown]
 # ## The model
-# One line differs from a mixture with independent components: the law of the directions. The
+# One line differs from a mixture with independent components: the distribution of directions. Its
 # strength is an argument, so one compiled program serves all priors.
 
 
@@ -89,7 +89,7 @@ def make_data(truth, seed):
 # ## What is measured, averaged over posterior draws
 # * duplicates: K minus the number of true clusters that are closest to some component;
 # * rare found: share of the rare true directions with a component within 35 degrees;
-# * held-out log density per row, of the posterior predictive law.
+# * held-out log density per row, of the posterior predictive distribution.
 
 
 # %%

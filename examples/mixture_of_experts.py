@@ -105,7 +105,7 @@ def compare(train, test, n_experts, seed):
 
 # %% [markdown]
 # ## What it knows, and where
-# Left: the probability. Middle: which expert is asked. Right: the part of the uncertainty that more
+# Left: the probability. Middle: which expert answers. Right: the part of the uncertainty that more
 # data would remove; it grows away from the data and along the border between experts.
 
 
@@ -123,7 +123,7 @@ def draw(model, x, y, output):
     owner = np.argmax(model.gate_proba(grid), axis=1)
     maps = (
         ("probability of class 1", model.predict_proba(grid)[:, 1], "RdBu_r", (0, 1)),
-        ("expert that is asked", owner, "tab10", (-0.5, 9.5)),
+        ("expert that answers", owner, "tab10", (-0.5, 9.5)),
         ("epistemic uncertainty, nats", model.predict_uncertainty(grid).epistemic, "viridis", None),
     )
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
@@ -133,7 +133,7 @@ def draw(model, x, y, output):
             values.reshape(shape), origin="lower", extent=(-6, 6, -6, 6), cmap=colours, vmin=low,
             vmax=high,
         )  # fmt: skip
-        if title != "expert that is asked":
+        if title != "expert that answers":
             figure.colorbar(image, ax=ax, shrink=0.85)
         for label, marker in ((0, "o"), (1, "^")):
             chosen = y == label

@@ -114,7 +114,7 @@ def compare(X, y, n_experts, n_folds, seed):
 
 
 def draw(model, X, y, output):
-    """Bands along the time, and which expert is asked."""
+    """Bands along the time, and which expert answers."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, 3.8), layout="constrained")
@@ -124,7 +124,7 @@ def draw(model, X, y, output):
     grid = np.linspace(X.min(), X.max(), 200)[:, None]
     found = model.predict_uncertainty(grid)
     right.plot(grid, np.sqrt(found.expected), label="noise")
-    right.plot(grid, np.sqrt(found.epistemic), label="ignorance")
+    right.plot(grid, np.sqrt(found.epistemic), label="epistemic")
     right.set(title="Standard deviations", xlabel="ms after the impact", ylabel="g")
     right.legend(frameon=False)
     figure.savefig(output, dpi=110)

@@ -1,4 +1,4 @@
-r"""Whether chains have said enough: one rule, one sentence, in terms of predictions.
+r"""Whether chains have converged: one rule and one sentence, in terms of predictions.
 
 Of the numbers in a trace some decide predictions (the log-likelihood, predicted probabilities of
 some rows) and others describe how a draw is made up (how many components it uses, their scale).

@@ -1,4 +1,4 @@
-"""How the library speaks to its callers: warnings at their line, and which extra is missing."""
+"""Messages to callers: warnings that point at their line, and which extra is missing."""
 
 from __future__ import annotations
 

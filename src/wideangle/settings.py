@@ -193,7 +193,7 @@ class PitmanYor(Settings):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Sampling(Settings):
-    """Draws from the posterior by Markov chains.
+    """Sample from the posterior with Markov chains.
 
     Parameters
     ----------
@@ -204,9 +204,9 @@ class Sampling(Settings):
         sample size of 400 and an R-hat of at most 1.01, ``max_time`` is over, or chains sit in
         different modes, where longer ones would not help.
     n_chains : int
-        Independent chains; two or more show whether they agree.
+        Independent chains; agreement is checked with two or more.
     thin : int, optional
-        Steps per draw: long chains mix, but only the draws kept cost memory and prediction.
+        Steps per kept draw; only kept draws cost memory and prediction time.
     kernel : str, optional
         How the weights are moved. Mixture of experts: ``"hmc"``, ``"geodesic"`` or
         ``"metropolis"`` (the paper's walk). Latent features: ``"gibbs"``, one feature after the

@@ -93,14 +93,14 @@ def test_rows_that_do_not_fit(fails, people, tmp_path, kind, change, sentence):
 def test_new_words_count_as_missing_and_are_said(command, people, tmp_path):
     arguments = ("predict", fitted_runs.experts(), people(new_job), "-o", tmp_path / "out.csv")
     code, _, err = command(*arguments)
-    assert code == 0 and "'job' has words in 1 row that were not there in training" in err
+    assert code == 0 and "'job' has categories in 1 row that were not in the training data" in err
 
 
 def test_outputs_that_cannot_be(fails, people, tmp_path, monkeypatch):
     data, run = people(), fitted_runs.experts()
     assert "must end in one of .csv" in fails("predict", run, data, "-o", tmp_path / "out.doc")
     assert "is the file that is read" in fails("predict", run, data, "-o", data)
-    assert "say -o too" in fails("predict", run, data, "--json")
+    assert "set -o too" in fails("predict", run, data, "--json")
     assert "has no column 'nr'" in fails("predict", run, data, "--keep", "nr")
     twice = people(lambda f: f.rename(columns={"id": "prediction"}), "b.csv")
     assert "the name of a prediction" in fails("predict", run, twice, "--keep", "prediction")

@@ -135,7 +135,7 @@ def lacking_target(frame):
     ("change", "options", "sentence"),
     [
         (None, ["-t", "Ill"], "has no column 'Ill'; did you mean 'ill'?"),
-        (None, [], "which column is to be predicted? Say --target and one of 'ill', 'job'"),
+        (None, [], "name the column to predict: --target and one of 'ill', 'job'"),
         (None, ["-t", "ill", "--ignore", "no"], "has no column 'no'; it has 'id', 'age'"),
         (None, ["-t", "income"], "the target 'income' has 20 classes in 20 rows"),
         (lambda f: f.assign(ill="no"), ["-t", "ill"], "is 'no' in every row"),

@@ -42,7 +42,7 @@ def test_new_words_are_said_and_count_as_missing(people):
         found = encoder.transform(new)
     assert caught[0].filename == __file__
     assert found.loc[100, ["job = cook", "job = smith"]].tolist() == [0, 0]
-    with pytest.warns(UserWarning, match="taken as missing"):
+    with pytest.warns(UserWarning, match="treated as missing"):
         found = TableEncoder(missing="keep").fit(people).transform(new)
     assert found.loc[100, ["job = cook", "job = smith"]].isna().all()
 

@@ -85,7 +85,7 @@ def test_rare_words_share_a_column():
     encoding, notes = learn(rows, None, Plan(fill=True, max_categories=2))
     assert encoding.columns == ("w = a", "w = b", f"w = {OTHER}")
     np.testing.assert_array_equal(encode(rows, encoding).X.sum(axis=0), [5, 4, 3])
-    assert encoding.sources[0].rare == ("c", "d") and "rare words share" in " ".join(notes)
+    assert encoding.sources[0].rare == ("c", "d") and "rare categories share" in " ".join(notes)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_column_that_may_number_the_rows_is_named(values, named):
     rows = table(row=values.astype(float), x=np.linspace(0.1, 0.7, len(values)))
     encoding, notes = learn(rows, None, Plan(fill=True))
     assert encoding.columns == ("row", "x")
-    assert ("'row': another whole number in every row" in " ".join(notes)) == named
+    assert ("'row': all values are distinct whole numbers" in " ".join(notes)) == named
 
 
 def test_numbers_that_are_codes_become_categories():
@@ -186,7 +186,7 @@ def test_new_words_count_as_missing_or_as_rare_ones():
     new = table(age=[1, 2], job=["astronaut", "cook"])
     found = encode(new, JOBS)
     np.testing.assert_array_equal(found.X, [[1, 0, 0], [2, 0, 1]])
-    assert len(found.notes) == 1 and "taken as missing: 'astronaut'" in found.notes[0]
+    assert len(found.notes) == 1 and "treated as missing: 'astronaut'" in found.notes[0]
     for values, expected in (
         (("cook", MISSING), [[0, 1], [1, 0]]),
         (("cook", OTHER, MISSING), [[0, 1, 0], [1, 0, 0]]),
@@ -258,7 +258,7 @@ def test_classes_of_a_target(values, classes):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (["a"] * 6, "t.csv: the target 'y' is 'a' in every row; there is nothing to tell apart."),
+        (["a"] * 6, "t.csv: the target 'y' is 'a' in every row; there is only one class."),
         (["a", "b", None] * 2, "t.csv: the target 'y' is missing in 2 rows (the first is row 3)"),
         ([0.5, 1.5, 2.5] * 2, "t.csv: the target 'y' holds quantities such as 0.5"),
         (list("abcdef"), "t.csv: the target 'y' has 6 classes in 6 rows"),
@@ -272,7 +272,7 @@ def test_targets_that_cannot_be_learned(values, sentence):
 
 def test_a_target_must_be_named_unless_the_file_has_one():
     rows = {"x": range(4), "y": [0, 1, 0, 1]}
-    assert "Say --target and one of 'y', 'x'." in refused(lambda: learn_target(table(**rows), None))
+    assert "--target and one of 'y', 'x'." in refused(lambda: learn_target(table(**rows), None))
     assert learn_target(table(label_name="y", **rows), None)[0].name == "y"
 
 

@@ -102,7 +102,7 @@ def test_the_page_says_what_the_run_is(page_of):
 
 def test_a_run_without_features_has_a_page(page_of):
     words = " ".join(Elements(page_of("empty_run")).words)
-    assert "No feature is worth its price" in words
+    assert "No feature is worth its cost" in words
     assert "There are no features." in words
 
 

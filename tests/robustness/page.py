@@ -8,39 +8,39 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-HEAD = """# Faults
+HEAD = """# Robustness
 
-What happens when something goes wrong, tried on purpose. Every number on this page comes from a
-record in `results/faults`, written by the command beside it; `python -m robustness.page` (with
-`tests` on the path) writes the page. All of it is also tested, in part by `make test` and in full
-by `make slow` (`tests/robustness`).
+What happens when a process is killed, a disk is full, a file is damaged or input is invalid. Every
+number comes from a record in `results/faults`, written by the command next to it;
+`python -m robustness.page` (with `tests` on the path) writes the page. `make test` checks a part of
+this, and `make slow` all of it (`tests/robustness`).
 """
 TAIL = """
 ## Full disk, read-only folder
 
-Each write, flush, move and new folder of a save, of a run and of a checkpoint fails in turn, as on
-a disk that is full, over quota, read-only, forbidden or broken. What was there before is there
-after, nothing half-written stays, and the message says which file and why. A fit whose later
-checkpoints cannot be written goes on with a warning; one whose first cannot ends at once, before
-any sweep.
+The tests let each write, flush, move and new folder of a save, a run and a checkpoint fail in turn,
+as on a disk that is full, over quota, read-only, forbidden or broken. Earlier files stay as they
+were, no file is half-written, and the error names the file and the reason. If a later checkpoint
+cannot be written, the fit continues with a warning; if the first cannot, it ends before any sweep.
 
-## What is refused, and what is not
+## What is an error, and what is not
 
-* Numbers that are not finite, labels that are no classes, weights that are negative or no numbers:
-  refused. NaN is missing data for `LatentFeatureModel`.
-* Weights that add up to more than 1e12, data for `LatentFeatureModel` beyond 1e±120, settings
-  where single precision ends: refused, with the range in the message.
+* Numbers that are not finite, labels that are no classes, weights that are negative or not numbers
+  are errors. For `LatentFeatureModel`, NaN is missing data.
+* Weights that add up to more than 1e12, data for `LatentFeatureModel` beyond 1e±120, and settings
+  beyond single precision are errors, with the allowed range in the message.
 * One row, one column, one class, equal rows, constant columns, a class with one row, and in the
-  mixture columns of 1e-300 beside columns of 1e300: fitted, with finite numbers and probabilities
-  that add up to 1.
+  mixture columns of 1e-300 next to columns of 1e300 are fitted, with finite numbers and
+  probabilities that add up to 1.
   Directions need two columns: with one, use `prior="gaussian"` or an intercept.
-* A model file is arrays and JSON with a checksum of every byte. One with a right checksum whose
-  contents do not belong together is refused when it is loaded. Nothing in it is run.
-* A killed process may leave a `.wideangle-*.tmp` beside the file it was writing; it can be deleted.
+* A model file is arrays and JSON with a checksum of every byte. A file with a valid checksum but
+  inconsistent contents is an error when it is loaded. Nothing in it is run.
+* A killed process may leave a `.wideangle-*.tmp` next to the file it was writing, which can be
+  deleted.
 
-Ctrl-C keeps the draws there are, or where an ascent had come to, and says so; chains and
-variational fits with a `checkpoint` are taken up again to the same bits. Many fits survive the loss
-of a worker: [on a cluster](cluster.md).
+Ctrl-C keeps the draws or the state so far, with a warning. Chains and variational fits with a
+`checkpoint` continue to the same bits. Many fits survive the loss of a worker:
+[on a cluster](cluster.md).
 """
 NAMES = {
     "mcmc": "mixture of experts, MCMC", "features": "latent features",
@@ -81,10 +81,10 @@ def killed(records: list[dict[str, Any]]) -> str:
 ## Killed at random moments
 
 `python -m robustness.killing --seed S` (seeds {seeds}): {total["trials"]} processes, of which
-{total["killed"]} were still at work when `kill -9` came and the others just done;
-{total["wrong"]} left something wrong. After each, the model file holds the old model or the new
-one, whole, and a fit that begins again ends with the draws of a fit that was never stopped, to the
-last bit, and leaves no file.
+{total["killed"]} were still running at `kill -9`, and the others had just finished;
+{total["wrong"]} left something wrong. After each kill, the model file holds the complete old
+model or the complete new one. A fit that starts again gives the draws of a fit that was never
+stopped, to the last bit, and leaves no other file.
 
 {table([*head, "wrong"], rows)}"""
 
@@ -103,9 +103,9 @@ def fuzzed(records: dict[str, dict[str, Any]]) -> str:
 
 {total:,} inputs drawn by Hypothesis (`python -m robustness.fuzz PART --examples N --seed S`): rows
 of any size, type and layout, labels, weights and settings; files that were damaged, or forged with
-a right checksum. *Right*: every prediction is finite, probabilities add up to 1, the model survives
-a file, no warning but the library's own. *Refused*: an error in words from a check, not from deep
-inside NumPy or JAX.
+a valid checksum. *Right*: every prediction is finite, probabilities add up to 1, the model can be
+saved and loaded, and every warning is one of this library. *Refused*: an error from a check of this
+library, not from inside NumPy or JAX.
 
 {table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}{found_by(records)}"""
 
@@ -117,9 +117,9 @@ def found_by(records: dict[str, dict[str, Any]]) -> str:
         for name, record in records.items()
         for defect in record["defects"]
     ]
-    return "\nDefects that these runs found (the record is of the code before):\n\n" * bool(
+    return "\nDefects that these runs found (before they were fixed):\n\n" * bool(lines) + "".join(
         lines
-    ) + "".join(lines)
+    )
 
 
 def same_draws(record: dict[str, Any]) -> str:
@@ -145,9 +145,9 @@ def two_devices(records: list[dict[str, Any]]) -> str:
     return f"""
 ## CPU and GPU
 
-`python -m robustness.devices`: rounding differs between devices, so that draws do; what they are
-drawn from must not. Means of all that does not depend on the numbering of components, with seeds of
-their own, in standard errors (limit {records[0]["limit"]:.0f}).
+`python -m robustness.devices`: rounding differs between devices, and so do draws; their
+distribution must not. The table compares means of quantities that do not depend on the labels of
+components, from independent seeds, in standard errors (limit {records[0]["limit"]:.0f}).
 
 {table(["posterior", "devices", "numbers compared", "largest distance"], rows)}"""
 

@@ -11,7 +11,9 @@ from wideangle.cli.options import Seed
 def demo(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Folder for the pages; a new one, or of a past demo."),
+        typer.Option(
+            "--output", "-o", help="Folder for the pages; a new one, or that of an earlier demo."
+        ),
     ] = Path("wideangle-demo"),
     seed: Seed = 0,
 ) -> None:

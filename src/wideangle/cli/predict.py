@@ -44,7 +44,7 @@ def predict(
     from wideangle.runs.predict import predict_file, write_predictions
 
     if output is None and as_json:
-        raise ValueError("--json tells about the file that -o names: say -o too.")
+        raise ValueError("--json describes the file that -o names: set -o too.")
     done = predict_file(read_run(run), data, keep=tuple(keep or ()))
     if not quiet:
         for note in done.notes:
@@ -56,4 +56,4 @@ def predict(
     elif output is not None and not quiet:
         printing.say(f"{output}: {len(done.frame):,} rows")
         for name, value in done.scores.items():
-            printing.say(f"{name.replace('_', '-')} {value:.3f}: the file holds the target")
+            printing.say(f"{name.replace('_', '-')} {value:.3f} (target column found)")

@@ -1,6 +1,6 @@
-"""``wideangle demo``: both models on data with a known truth, and pages that show what they found.
+"""``wideangle demo``: two models on data with a known truth, and pages that show what they found.
 
-Everything is drawn here, so no file is needed; the numbers in the tables are those of this very
+Everything is simulated here, so no file is needed; the numbers in the tables are those of this very
 run.
 """
 

@@ -71,12 +71,12 @@ def experts(seed: int) -> Result:
 
 
 def features(seed: int) -> Result:
-    """Four shapes, hidden, their number too; PCA is told the number."""
+    """Four shapes, hidden, their number too; PCA gets the number."""
     data, new = block_images(seed, N_IMAGES), block_images(seed + 1, N_IMAGES)
     pca = PCA(len(data.features)).fit(data.X)
     rebuilt = pca.inverse_transform(pca.transform(new.X))
     cells = _shapes(pca.components_, data.features), _rms(rebuilt - new.signal)
-    table = [Row("PCA, told that there are 4", cells)]
+    table = [Row("PCA with 4 components", cells)]
     stages = Stages()
     model = LatentFeatureModel(
         inference=Sampling(max_time=MAX_TIME), progress=False, random_state=seed
@@ -127,7 +127,7 @@ def _rows(
     frame: Encoding, X: np.ndarray, T: np.ndarray, y: np.ndarray | None = None, z: Any = None
 ) -> Rows:
     """Rows X to learn from, and T to check with, of classes ``y`` and ``z``."""
-    note = "The rows were drawn, half of them or more for the checks on this page."
+    note = "The rows are simulated; half of them or more were held out."
     return Rows(frame, X, y, T, z, np.arange(len(X)), np.arange(len(T)) + len(X), [note])
 
 

@@ -38,7 +38,7 @@ def take(
     begin: Callable[[str], None],
     end: Callable[[str], None],
 ) -> Tour:
-    """Fit and write everything; ``begin`` and ``end`` are told the name of each stage."""
+    """Fit and write everything; ``begin`` and ``end`` get the name of each stage."""
 
     def stage(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         begin(name)

@@ -118,7 +118,7 @@ def _numbers(table: Table, source: Number, encoding: Encoding, notes: list[str])
         return values[:, None] / source.scale
     if missing.any() and not source.flagged:
         notes.append(
-            f"{source.name!r} is missing in {count(int(missing.sum()), 'row')} and never was in "
+            f"{source.name!r} is missing in {count(int(missing.sum()), 'row')} but never was in "
             f"training: replaced by the median, {source.fill:g}"
         )
     parts = [np.where(missing, source.fill, values) / source.scale]
@@ -141,11 +141,11 @@ def _words(table: Table, source: Category, notes: list[str]) -> np.ndarray:
             f"was trained on words there ({some(source.values)})."
         )
     if new:
-        taken_as = "a rare one" if OTHER in place else "missing"
+        taken_as = "rare" if OTHER in place else "missing"
         n_new = count(int(np.sum(~known)), "row")
         notes.append(
-            f"{source.name!r} has words in {n_new} that were not there in training, taken as "
-            f"{taken_as}: {some(new)}"
+            f"{source.name!r} has categories in {n_new} that were not in the training data, "
+            f"treated as {taken_as}: {some(new)}"
         )
     result = np.zeros((len(words), len(source.values)))
     where = np.array([place.get(word, place.get(OTHER, -1)) for word in words], dtype=np.int64)
@@ -161,8 +161,8 @@ def _words(table: Table, source: Category, notes: list[str]) -> np.ndarray:
             result[missing] = np.nan
         elif said.any():
             notes.append(
-                f"{source.name!r} is missing in {count(int(said.sum()), 'row')} and never was "
-                "in training: taken as none of the known words"
+                f"{source.name!r} is missing in {count(int(said.sum()), 'row')} but never was "
+                "in training: treated as none of the known categories"
             )
     return result
 

@@ -18,12 +18,12 @@ from wideangle.messages import warn
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Words, dates and missing values to numbers, as ``wideangle train`` does it.
+    """Encode categories, dates and missing values as numbers, as ``wideangle train`` does.
 
-    Goes in front of any estimator. A column of words becomes a column of zeros and ones for each
-    word, dates become days since 1970, and columns that say nothing (one value, no value, free
-    text) are left out. Words that were not there at the fit count as missing, or as rare ones where
-    a column has such, with a warning.
+    Put it in front of any estimator. A categorical column becomes a 0/1 column for each category,
+    and dates become days since 1970. Columns without information (one value, no value, an ID or
+    free text) are left out. Categories that were not in the training data are treated as missing,
+    or as rare where rare categories share a column, with a warning.
 
     Parameters
     ----------
@@ -32,20 +32,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     ignore : sequence of str
         Columns to leave out.
     max_categories : int
-        Most words of a column that get a column of their own; rarer ones share one.
+        Categories of a column that get a 0/1 column each; rarer ones share one.
     missing : {"fill", "keep"}
-        ``"fill"`` puts the median in place of a missing number, and a column says where;
-        among words it is a category of its own. ``"keep"`` leaves NaN to the model, as
-        :class:`~wideangle.LatentFeatureModel` wants it.
+        ``"fill"`` replaces a missing number by the median and adds a 0/1 column that marks it; a
+        missing category is a separate category. ``"keep"`` leaves NaN to the model, which
+        :class:`~wideangle.LatentFeatureModel` needs.
     scale : bool
         Divide numbers by their standard deviation.
 
     Attributes
     ----------
     notes_ : list of str
-        What was done with the columns, in sentences.
+        Notes on how each column was encoded.
     encoding_ : Encoding
-        What each column became.
+        Encoding of each column.
     feature_names_in_, n_features_in_
         As in scikit-learn.
 
@@ -115,7 +115,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.array(self.encoding_.columns, dtype=object)
 
     def __sklearn_tags__(self) -> Any:
-        """Words and missing values are what it is for."""
+        """Words and missing values are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True

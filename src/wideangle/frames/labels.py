@@ -20,8 +20,8 @@ def learn_target(table: Table, name: str | None) -> tuple[Target, np.ndarray]:
     found = sorted(set(labels))
     if len(found) == 1:
         raise TableError(
-            f"{table.source}: the target {name!r} is {found[0]!r} in every row; there is nothing "
-            "to tell apart."
+            f"{table.source}: the target {name!r} is {found[0]!r} in every row; there is only "
+            "one class."
         )
     if len(found) > min(_MOST_CLASSES, table.n_rows / 2):
         raise TableError(
@@ -50,7 +50,7 @@ def _name_of(table: Table, name: str | None) -> str:
     name = name or table.label_name
     if name is None:
         raise TableError(
-            f"{table.source}: which column is to be predicted? Say --target and one of "
+            f"{table.source}: name the column to predict: --target and one of "
             f"{some(table.names[::-1])}."
         )
     if table.n_rows < LEAST_ROWS:

@@ -68,23 +68,23 @@ class _Facts:
         if self.words:
             n_made = sum(n for _, n in self.words)
             notes.append(
-                f"{count(len(self.words), 'column')} of words became {n_made} columns of zeros "
-                f"and ones: {_listed(self.words)}"
+                f"{count(len(self.words), 'categorical column')} became {n_made} columns of 0 and "
+                f"1: {_listed(self.words)}"
             )
         if self.rare:
             notes.append(
-                f"rare words share one column, {OTHER!r}, beyond the {plan.max_categories} most "
-                f"frequent: {_listed(self.rare)}"
+                f"rare categories share one column, {OTHER!r}, beyond the {plan.max_categories} "
+                f"most frequent: {_listed(self.rare)}"
             )
         if self.numbered:
             notes.append(
-                f"{some(self.numbered)}: another whole number in every row; if it only numbers the "
-                f"rows, leave it out ({table.option('ignore')})"
+                f"{some(self.numbered)}: all values are distinct whole numbers; if it is an ID, "
+                f"leave it out ({table.option('ignore')})"
             )
         if self.dates:
             notes.append(f"dates became days since 1970: {some(self.dates)}")
         if self.missing:
-            filled = "replaced by the median, or a category of their own; a column says where"
+            filled = "replaced by the median or by a separate category, and marked in a 0/1 column"
             notes.append(
                 f"missing values in {count(len(self.missing), 'column')} of {table.n_rows:,} rows: "
                 f"{_listed(self.missing)}; {filled if plan.fill else 'left to the model'}"
@@ -120,7 +120,7 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
     sources = []
     for name in table.frame.columns:
         if name in plan.ignore:
-            facts.ignored[name] = "as asked"
+            facts.ignored[name] = "as requested"
         elif name not in targets:
             source = _learn_column(table, name, plan, facts)
             if source is not None:
@@ -128,7 +128,7 @@ def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, li
     if not sources:
         raise TableError(f"{table.source} has no column left to learn from.")
     if table.label_name and target is None:
-        facts.ignored[table.label_name] = "the labels are not needed"
+        facts.ignored[table.label_name] = "this model does not use labels"
     n_columns = sum(len(source.columns) for source in sources)
     sparse = plan.sparse
     if sparse is None:
@@ -219,7 +219,7 @@ def _learn_words(table: Table, name: str, plan: Plan, facts: _Facts) -> Category
     rare: list[str] = []
     if len(chosen) > plan.max_categories:
         if len(chosen) > _FREE_TEXT * len(present) and name not in plan.categories:
-            facts.ignored[name] = "nearly every row has a word of its own, as in free text or names"
+            facts.ignored[name] = "almost all values are unique (an ID or free text)"
             return None
         frequent = set(values[np.argsort(-counts, kind="stable")[: plan.max_categories]])
         chosen, rare = (

@@ -141,7 +141,7 @@ def _names(
     if all(_NUMBER.fullmatch(cell) for cell in first):
         raise TableError(
             f"{path}: its first line holds numbers and not names of columns; add a line of names, "
-            "or say --no-header."
+            "or set --no-header."
         )
     places: dict[str, int] = {}
     for place, name in enumerate(first, 1):

@@ -71,7 +71,7 @@ _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not Determinan
 class LatentFeatureModel(
     Presented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedChoices
 ):
-    r"""Rows as sums of a few features each, out of as many features as the data ask for.
+    r"""Rows as sums of a few features each, out of as many features as the data need.
 
     Each row is :math:`x_n = \sum_k z_{nk} w_k` plus Gaussian noise, with :math:`z_{nk}` on or off.
     The number of features is learned.
@@ -112,7 +112,7 @@ class LatentFeatureModel(
     progress : bool, optional
         Show a bar; by default on a terminal.
     warm_start : bool
-        Fit again to the same rows to go on with the same chains, up to a larger ``n_draws``, or
+        Another fit to the same rows continues the same chains, up to a larger ``n_draws``, or
         with ``n_draws="auto"`` for another ``max_time``.
     random_state : int, RandomState or None
         Seed.
@@ -390,7 +390,7 @@ class LatentFeatureModel(
         }
 
     def _keep(self, fitted: Fitted, n_rows: int) -> None:
-        """Derive components and diagnostics from the draws; warn in plain words."""
+        """Derive components and diagnostics from the draws, and warn."""
         self.interrupted_ = fitted.interrupted
         self.notes_ = {} if fitted.ending is None else {"ending": fitted.ending._asdict()}
         self.start_objectives_ = fitted.objectives

@@ -55,7 +55,7 @@ class FeaturePresentation(Presentation):
     help: ClassVar[
         str
     ] = """Find what rows have in common: features that are on or off, as many as \
-the rows ask for.
+the data need.
 
     Example: `wideangle train features measurements.csv --ignore id -o run`, then
     `wideangle predict run new.csv -o features.csv` and `wideangle report run`.
@@ -109,7 +109,7 @@ the rows ask for.
                 "Rows with the same features are together.",
             ),
             Chart("per_row", "Features of a row.", "How many a row is the sum of."),
-            Chart("density", "How usual rows are.", "Rows far to the left are listed below."),
+            Chart("density", "How typical rows are.", "Rows far to the left are listed below."),
         ),
         "There are no features.",
     )
@@ -321,7 +321,7 @@ the rows ask for.
         """About features that are none, or that only some draws or chains have."""
         m, model = run.metrics, self.model
         if model.n_components_ == 0:
-            return ["No feature is worth its price: the rows look like noise around nothing."]
+            return ["No feature is worth its cost: the rows look like noise around zero."]
         sentences = disagreements(model.start_objectives_, model.matched_.n_disputed, model.n_rows_)
         if "hidden_error" in m and m["hidden_error"] >= m["hidden_error_of_mean"]:
             sentences.append(

@@ -50,11 +50,11 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         As in scikit-learn.
     checkpoint : path, optional
         MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
-        settings takes up where it stopped, to the same bits.
+        settings continues where it stopped, to the same bits.
     progress : bool, optional
         Show a bar; by default on a terminal.
     warm_start : bool
-        MCMC: fit again to the same data to go on with the same chains, up to a larger ``n_draws``,
+        MCMC: another fit to the same data continues the same chains, up to a larger ``n_draws``,
         or with ``n_draws="auto"`` for another ``max_time``.
     random_state : int, RandomState or None
         Seed.

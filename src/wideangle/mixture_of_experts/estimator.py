@@ -40,15 +40,15 @@ from wideangle.types import Key
 class Uncertainty(NamedTuple):
     """Uncertainty of the prediction of each row, and its two parts.
 
-    Of classes, entropies in nats; of a quantity, variances, in its unit squared.
+    Entropies in nats for classes; variances, in squared units, for a quantity.
     """
 
     total: np.ndarray
-    """Of the averaged prediction."""
+    """Uncertainty of the averaged prediction."""
     expected: np.ndarray
-    """Mean of single predictions: noise that more data would not remove."""
+    """Mean uncertainty of single draws: the aleatoric part, which more data would not remove."""
     epistemic: np.ndarray
-    """The difference: disagreement between posterior draws."""
+    """The difference: the epistemic part, the disagreement between posterior draws."""
 
 
 class MixtureOfExperts(Presented, NamedChoices):
@@ -263,7 +263,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         return self.scaling_.apply(X)
 
     def gate_proba(self, X: Any) -> np.ndarray:
-        """Probability that each expert of the representative draw is asked, (N, K)."""
+        """Probability of each expert of the representative draw, (N, K)."""
         rows = self._rows(X)
         return predictive.gate(self._representative, rows)
 

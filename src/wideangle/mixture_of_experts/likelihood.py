@@ -246,7 +246,7 @@ def score(weights: Weights, rows: Array) -> tuple[Array, Array]:
 
 
 def gate_proba(weights: Weights, rows: Array) -> Array:
-    """Probability that each expert is asked, (N, K)."""
+    """Probability of each expert, (N, K)."""
     return jax.nn.softmax(_dot("kp,np->kn", weights.gate, rows), axis=0).T
 
 

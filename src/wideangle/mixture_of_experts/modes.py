@@ -35,7 +35,7 @@ BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
 """Small minibatches are not only cheap: their noise leads out of poor local modes."""
 SCALE_STARTS, SCALE_TEMPERATURE = 4, 0.3
 """Variational fits behind the scales, and their temperature: at 1 independent factors give up
-experts that few rows speak for (two moons end with one expert)."""
+experts that few rows support (two moons end with one expert)."""
 JUDGE_ROWS = 4096
 """Rows on which the modes reached are compared."""
 SHRINKAGE = (1.0, 0.5, 0.25, 0.02)

@@ -39,8 +39,8 @@ UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
 GATE, MEAN, NOISE = "choose it", "raise the prediction", "raise the noise"
 """What weights do: those of the gate, and those of a quantity."""
-TABLES = """Words become columns of zeros and ones, missing values are replaced and marked; what was
-    done is said. Ctrl-C keeps the draws so far: the same command with `--resume` goes on.
+TABLES = """Categories become 0/1 columns, missing values are replaced and marked, and a note
+    reports it. Ctrl-C keeps the draws so far: the same command with `--resume` continues.
     """
 _DOUBT = 0.05
 """Share of unreliable leave-one-out scores from which on they are mentioned."""
@@ -322,9 +322,7 @@ class ClassExpertPresentation(ExpertPresentation, ClassifierPresentation):
     alone: ClassVar[str] = "logistic regression"
     options: ClassVar[tuple[Option, ...]] = options_of(
         "best probabilities",
-        Option(
-            "--balanced", "class_weight", bool, "Let every class weigh the same.", value="balanced"
-        ),
+        Option("--balanced", "class_weight", bool, "Weigh all classes alike.", value="balanced"),
     )
     measure: ClassVar[tuple[str, str, str]] = (
         "right",

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say."""
+"""Calibration of class probabilities."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def calibration(model: Any, X: Any, y: Any, *, n_bins: int = 10, ax: Any = None)
         found.predicted, found.observed, s=size, color=style.PALETTE[0], edgecolors="white",
         linewidths=0.8, zorder=3, label="rows",
     )  # fmt: skip
-    style.tidy(ax, "Do the probabilities hold?", style.shorten(f"probability of {name}", 44),
-               "how often it was so")  # fmt: skip
+    style.tidy(ax, "Are the probabilities calibrated?", style.shorten(f"probability of {name}", 44),
+               "observed frequency")  # fmt: skip
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     ax.set_aspect("equal")
     ax.text(0.99, 0.02, f"{len(happened)} rows\nmean gap {found.error:.3f}", ha="right",

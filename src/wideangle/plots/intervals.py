@@ -1,4 +1,4 @@
-"""Predictions of a quantity with their intervals, and whether these mean what they say."""
+"""Predictions of a quantity with their intervals, and their calibration."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def prediction_bands(
                         zorder=2)  # fmt: skip
     ax.plot(along, found[:, -1], color=style.PALETTE[0], lw=1.6, label="median", zorder=3)
     others = " (other columns at their medians)" if rows.shape[1] > 1 else ""
-    style.tidy(ax, f"What is predicted{others}", style.shorten(names[place], 44), "prediction")
+    style.tidy(ax, f"Predictions{others}", style.shorten(names[place], 44), "prediction")
     ax.legend(fontsize=style.SMALL, frameon=False)
     return ax.figure
 
@@ -101,7 +101,7 @@ def interval_calibration(model: Any, X: Any, y: Any, *, ax: Any = None) -> Figur
     reach = np.abs(np.stack([found.low, found.high]) - found.observed)
     ax.errorbar(COVERED, found.observed, reach, fmt="o", ms=5, color=style.PALETTE[0],
                 elinewidth=1.4, markeredgecolor="white", zorder=2, label="rows")  # fmt: skip
-    style.tidy(ax, "Do the intervals hold?", "interval", "share of rows inside")
+    style.tidy(ax, "Are the intervals calibrated?", "interval", "share of rows inside")
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     ax.set_aspect("equal")
     gap = float(np.mean(np.abs(found.observed - np.array(COVERED))))

@@ -39,7 +39,7 @@ class ClassifierPresentation(Presentation):
         (
             Chart(
                 "calibration",
-                "What was predicted and what was seen.",
+                "Predicted and observed.",
                 "Points on the dotted line are calibrated. Bars are 90 % intervals.",
             ),
             Chart(
@@ -121,13 +121,13 @@ class ClassifierPresentation(Presentation):
         m, sentences = run.metrics, []
         if "accuracy" in m and m["log_loss"] >= m["log_loss_of_guess"]:
             sentences.append(
-                "Probabilities are no better than the frequencies of the classes: the columns say "
-                "little about the target, or the fit failed."
+                "Probabilities are no better than the frequencies of the classes: the columns have "
+                "little information about the target, or the fit failed."
             )
         if m.get("calibration_error", 0.0) > _LARGE_GAP:
             sentences.append(
                 f"Probabilities miss the observed frequencies by {m['calibration_error']:.2f} on "
-                "average: take them as scores, not as chances."
+                "average: use them as scores, not as probabilities."
             )
         return sentences
 

@@ -82,7 +82,7 @@ class Presentation:
 
     @classmethod
     def doubts(cls, columns: Sequence[str], X: Any) -> list[str]:
-        """What speaks against the model for the columns of a table, before it is fitted."""
+        """Why the model may not suit the columns of a table, before it is fitted."""
         return []
 
     @classmethod

@@ -166,7 +166,7 @@ def sampling_options(n_warmup: int, n_draws: str, thin: int, max_time: str) -> t
         *counts,
         Option(
             "--max-time", "inference__max_time", float,
-            "Seconds after which chains end that run until predictions are known.", max_time,
+            "Time limit in seconds of chains that run until predictions are accurate.", max_time,
             least=1e-3, panel=LENGTH,
         ),
         Option(

@@ -42,14 +42,14 @@ class RegressorPresentation(Presentation):
         (
             Chart(
                 "intervals",
-                "How often intervals hold what was seen.",
-                "On the dotted line they hold as many rows as they say; bars hold the truth nine "
-                "times in ten.",
+                "How often intervals contain the observed value.",
+                "On the dotted line they contain as many rows as they should. Bars are 90 % "
+                "intervals.",
             ),
             Chart(
                 "predicted",
-                "What was predicted and what was seen.",
-                "Bars are intervals of 90 %; nine rows in ten should cross the dotted line.",
+                "Predicted and observed.",
+                "Bars are 90 % intervals; 90 % of them should cross the dotted line.",
             ),
         ),
         table="Rows farthest from their prediction",
@@ -126,8 +126,8 @@ class RegressorPresentation(Presentation):
         m, sentences = run.metrics, []
         if "rmse" in m and m["log_density"] <= m["log_density_of_guess"]:
             sentences.append(
-                "Predictions are no better than one Gaussian for all rows: the columns say little "
-                "about the target, or the fit failed."
+                "Predictions are no better than one Gaussian for all rows: the columns have "
+                "little information about the target, or the fit failed."
             )
         for level in LEVELS:
             if f"coverage_{100 * level:.0f}" not in m:

@@ -243,7 +243,7 @@ def calibration(run: Run) -> Figure | None:
         "xaxis": {"range": [-0.03, 1.03], "tickformat": ".0%",
                   "title": {"text": plain(f"probability of {name}")}},
         "yaxis": {"range": [-0.03, 1.03], "tickformat": ".0%",
-                  "title": {"text": "how often it was so"}},
+                  "title": {"text": "observed frequency"}},
     }  # fmt: skip
     return {"data": data, "layout": layout, "height": 420}
 

@@ -1,4 +1,4 @@
-"""Put the page together: one file that asks nobody for anything.
+"""Put the page together: one file that needs no network.
 
 Whatever came from data is escaped three times over: Jinja2 escapes text, JSON inside the page
 holds no ``<``, and the page's own policy lets no script run but the two that it carries, which it

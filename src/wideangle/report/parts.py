@@ -1,4 +1,4 @@
-"""The components of a run, each with what it is for and how rare it is."""
+"""The components of a run, each with what it does and how rare it is."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     Parameters
     ----------
     n_components : int or "infinite"
-        Most clusters there can be. With the mutual-angular prior a number that is too large does
-        little harm. ``"infinite"`` is a Dirichlet process: as many as the rows ask for.
+        Largest number of clusters. With the mutual-angular prior a number that is too large does
+        little harm. ``"infinite"`` is a Dirichlet process: as many as the data need.
     prior : name or settings object
         Prior of the centres: ``"mutual-angular"`` (:class:`~wideangle.MutualAngularPrior`) lets
         them repel each other, ``"vmf"`` (:class:`~wideangle.VonMisesFisherPrior`) draws them
@@ -57,7 +57,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         Expected cosine of a row to the centre of its cluster under the prior, which counts for
         five rows of every cluster. ``"auto"`` takes that of a first partition.
     checkpoint : None
-        Fits are over soon and are not saved on the way.
+        Fits are short and cannot be saved while they run.
     progress : bool, optional
         Show a bar; by default on a terminal.
     random_state : int, RandomState or None
@@ -69,7 +69,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         Mean directions, of length one. Of ``"mcmc"`` those of one draw, the one whose partition
         is closest to all others.
     concentrations_ : array (K,)
-        How tight clusters are.
+        Concentrations of the clusters.
     weights_ : array (K,)
         Shares of the clusters.
     labels_ : array (N,)
@@ -194,7 +194,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         check_choices(self.choice("prior"), self.choice("inference"))
 
     def _keep(self, fitted: Fitted, rows: MemoryRows | None) -> None:
-        """Store what was found; warn in plain words."""
+        """Store the result, and warn."""
         self._mixture = fitted.mixture
         self.posterior_ = fitted.kept
         self.alpha_, self.notes_ = float(fitted.alpha), fitted.notes

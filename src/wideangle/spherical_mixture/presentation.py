@@ -65,9 +65,9 @@ cosine.
     max_time: ClassVar[float] = MAX_TIME
     counted: ClassVar[str] = "n_used"
     options: ClassVar[tuple[Option, ...]] = (
-        Option("--clusters", "n_components", int, "Most clusters there can be.", "50", least=1),
+        Option("--clusters", "n_components", int, "Largest number of clusters.", "50", least=1),
         Option(
-            "--infinite", "n_components", bool, "As many clusters as the rows ask for.",
+            "--infinite", "n_components", bool, "Learn the number of clusters.",
             value="infinite",
         ),
         *prior_options("centres", str(COSINE), ("mutual-angular", "vmf")),
@@ -95,7 +95,7 @@ cosine.
                 "Probability that a row belongs to a cluster.",
                 "Rows of one cluster are together.",
             ),
-            Chart("density", "How usual rows are.", "Rows far to the left are listed below."),
+            Chart("density", "How typical rows are.", "Rows far to the left are listed below."),
         ),
         "There is one cluster.",
     )
@@ -240,7 +240,7 @@ cosine.
         if self.model.posterior_ is None:
             sentences.append(
                 f"These are the clusters of one fit (inference '{self._inference}'): "
-                "how sure partitions are is what 'mcmc' tells."
+                "'mcmc' shows how certain the partition is."
             )
         return sentences
 

@@ -76,7 +76,7 @@ def save_bundle(
 def load_bundle(
     path: PathLike, expected_kind: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and JSON object of a file of :func:`save_bundle`, from a source you need not trust.
+    """Arrays and JSON object of the file ``path`` of :func:`save_bundle`; it need not be trusted.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def load_bundle(
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
-    """A hash of data and settings: equal for equal contents, in whatever order they come.
+    """A hash of data (``arrays``) and settings (``meta``), whatever their order.
 
     Settings of JAX that change draws, its random numbers and its precision, are part of it.
     """

@@ -22,7 +22,7 @@ KEY_MARK = "@"
 
 
 def pack(tree: Any) -> dict[str, np.ndarray]:
-    """Arrays of a pytree by name.
+    """Arrays of a pytree ``tree``, by name.
 
     A random key is stored as its data, under a name that ends in ``@`` and its generator. Numbers
     become arrays of shape ``()``.

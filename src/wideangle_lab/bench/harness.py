@@ -1,7 +1,7 @@
 """The loop over areas: measure, print, keep.
 
-Every comparison is a ratio of two things measured in turns within one run, so that a busy or slow
-machine disturbs both sides; repeats give its spread. Compilation is left out by one untimed call.
+Every comparison is the ratio of the medians of two things that were measured in turns within one
+run, so that a busy or slow machine disturbs both sides. One untimed call leaves out compilation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from wideangle_lab.bench.record import OURS, Case, Series, from_json, show, to_json
+from wideangle_lab.bench.record import OURS, Case, Series, from_json, show, show_factor, to_json
 from wideangle_lab.machine import describe
 
 FOLDER = Path("results") / "bench"
@@ -145,7 +145,7 @@ def in_turns(
 
 def make_table(areas: Mapping[str, list[Case]]) -> Table:
     """One line per rival of every case."""
-    table = Table(title="wideangle against others", caption="Median (middle half of the repeats).")
+    table = Table(title="wideangle against others", caption="Medians, and their ratio.")
     for column in ("case", "unit", OURS, "rival", "its value", "times better", "target"):
         table.add_column(column, justify="left" if column in ("case", "rival") else "right")
     for cases in areas.values():
@@ -154,7 +154,6 @@ def make_table(areas: Mapping[str, list[Case]]) -> Table:
             if not case.factors():
                 table.add_row(case.name, case.unit, show(case.entries[OURS].median))
             for name, factor in case.factors().items():
-                low, high = factor.quartiles
                 least = case.targets.get(name)
                 verdict = "" if least is None else f"{least:g}" + (" missed" * (name in missed))
                 table.add_row(
@@ -163,7 +162,7 @@ def make_table(areas: Mapping[str, list[Case]]) -> Table:
                     show(case.entries[OURS].median),
                     name,
                     show(case.entries[name].median),
-                    f"{factor.median:.3g} ({low:.3g} to {high:.3g})",
+                    show_factor(factor),
                     verdict,
                 )
         table.add_section()

@@ -28,15 +28,8 @@ class Series:
     @property
     def quartiles(self) -> tuple[float, float]:
         """The range that holds the middle half of the repeats."""
-        # Between a number and infinity there is nothing to interpolate.
-        method = "linear" if np.all(np.isfinite(self.values)) else "nearest"
-        low, high = np.quantile(self.values, (0.25, 0.75), method=method)
+        low, high = np.quantile(self.values, (0.25, 0.75))
         return float(low), float(high)
-
-    def over(self, other: Series) -> Series:
-        """Ratios repeat by repeat: what disturbs one repeat disturbs both sides of it."""
-        pairs = zip(self.values, other.values, strict=True)
-        return Series(tuple(_ratio(mine, theirs) for mine, theirs in pairs))
 
 
 @dataclass(frozen=True)
@@ -72,28 +65,43 @@ class Case:
     note: str = ""
     curve: Curve | None = None
 
-    def factors(self) -> dict[str, Series]:
-        """By rival: how many times better we are (below 1: worse)."""
-        rivals = {name: series for name, series in self.entries.items() if name != OURS}
+    def factors(self) -> dict[str, float | None]:
+        """By rival: the ratio of the two medians, above 1 where ours is better.
+
+        None where the worse of the two is 0 in the denominator: ours is better, by no ratio.
+        """
+        ours = self.entries[OURS].median
+        rivals = {name: one.median for name, one in self.entries.items() if name != OURS}
         if self.higher_is_better:
-            return {name: self.entries[OURS].over(series) for name, series in rivals.items()}
-        return {name: series.over(self.entries[OURS]) for name, series in rivals.items()}
+            return {name: _ratio(ours, theirs) for name, theirs in rivals.items()}
+        return {name: _ratio(theirs, ours) for name, theirs in rivals.items()}
 
     def missed(self) -> list[str]:
-        """Rivals against which the median factor is below its target; ``exponent`` if too steep."""
+        """Rivals against which the factor is below its target; ``exponent`` if too steep."""
         factors = self.factors()
-        names = [name for name, least in self.targets.items() if factors[name].median < least]
+        names = [
+            name
+            for name, least in self.targets.items()
+            if (factor := factors[name]) is not None and factor < least
+        ]
         limit = None if self.curve is None else self.curve.most
         if limit is not None and self.entries[OURS].median > limit:
             names.append(EXPONENT)
         return names
 
 
-def _ratio(mine: float, theirs: float) -> float:
+def _ratio(above: float, below: float) -> float | None:
     """Counts may be 0, of one side or of both."""
-    if theirs == 0.0:
-        return 1.0 if mine == 0.0 else float("inf")
-    return mine / theirs
+    if below == 0.0:
+        return 1.0 if above == 0.0 else None
+    return above / below
+
+
+def show_factor(factor: float | None) -> str:
+    """Such as ``28``, or ``1/7.4`` where we are worse, or a dash where there is no ratio."""
+    if factor is None:
+        return "-"
+    return show(factor) if factor >= 1 else f"1/{show(1 / factor)}"
 
 
 def show(value: float) -> str:
@@ -108,7 +116,7 @@ def to_json(case: Case) -> dict[str, Any]:
         "unit": case.unit,
         "higher_is_better": case.higher_is_better,
         "entries": {name: _series(series) for name, series in case.entries.items()},
-        "factors": {name: _series(series) for name, series in case.factors().items()},
+        "factors": case.factors(),
         "targets": dict(case.targets),
         "note": case.note,
         **({} if case.curve is None else {"curve": _curve(case.curve)}),
@@ -145,12 +153,4 @@ def _to_curve(data: Mapping[str, Any]) -> Curve:
 
 
 def _series(series: Series) -> dict[str, Any]:
-    numbers = {"median": series.median, "quartiles": series.quartiles, "values": series.values}
-    # JSON has no infinity.
-    return {name: _finite(one) for name, one in numbers.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_finite(one) for one in value]
-    return value if np.isfinite(value) else None
+    return {"median": series.median, "quartiles": series.quartiles, "values": series.values}

@@ -157,6 +157,15 @@ def test_the_page_is_that_of_the_record():
     text = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     assert text == fill(text, {"record": page.render(record)})
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme == fill(readme, {"defaults": page.render_summary(record)})
+
+
+def test_the_readme_names_the_tables_on_which_logistic_regression_is_better():
+    record = make_record(iris=make_fit(log_loss=0.09), wine=make_fit(log_loss=0.14))
+    text = page.render_summary(record)
+    assert "lower than logistic regression on 1," in text
+    assert "higher than logistic regression on Wine (+40%)." in text
 
 
 @pytest.fixture

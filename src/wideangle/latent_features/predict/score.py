@@ -185,7 +185,7 @@ def score_entries(
     .. math:: p(x_{nd} \mid x_{n, obs}) \approx \frac1{SR} \sum_{s, r} N(x_{nd}; z_{nsr} w_{sd},
               \sigma_s^2), \qquad z_{nsr} \sim p(z \mid x_{n, obs}, W_s, \mu_s, \sigma_s),
 
-    one entry at a time. Comparing settings by it is honest: the entries were seen neither in
+    one entry at a time. It is fair to compare settings by it: the entries were seen neither in
     training nor by the assignments, and more features bring no gain by themselves.
 
     Parameters

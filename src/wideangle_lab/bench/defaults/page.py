@@ -1,6 +1,7 @@
-"""From the record to docs/defaults.md.
+"""From the record to docs/defaults.md, and to the paragraph of the README about log-losses.
 
-``python -m wideangle_lab.bench.defaults.page results/bench/defaults.json docs/defaults.md``
+``python -m wideangle_lab.bench.defaults.page RECORD docs/defaults.md README.md``, where the record
+is ``results/bench/defaults.json``.
 """
 
 from __future__ import annotations
@@ -16,15 +17,23 @@ from typing import Any
 
 from wideangle_lab.bench.defaults.rivals import LOGISTIC
 from wideangle_lab.bench.defaults.tables import TABLES
-from wideangle_lab.bench.defaults.targets import Summary, Target, busy, summaries, targets
+from wideangle_lab.bench.defaults.targets import (
+    SMALL,
+    Summary,
+    Target,
+    busy,
+    summaries,
+    targets,
+)
 from wideangle_lab.bench.page import machine_of
 from wideangle_lab.bench.record import OURS, show
 from wideangle_lab.marks import fill_page
 
+BOOSTING = "gradient boosting"
 CLASSIFIERS = (
     OURS,
     LOGISTIC,
-    "gradient boosting",
+    BOOSTING,
     "CatBoost",
     "random forest",
     "Gaussian process",
@@ -60,6 +69,31 @@ def render(record: Mapping[str, Any]) -> str:
         where(record),
     ]
     return "\n\n".join(parts)
+
+
+def render_summary(record: Mapping[str, Any]) -> str:
+    """The paragraph of the README: on how many small tables, and where not."""
+    small = [
+        table
+        for table in summaries(record)
+        if table.losses and table.classes and table.worst("n_rows") <= SMALL
+    ]
+    rows = [table.worst("n_rows") for table in small]
+    splits = [table.n_compared for table in small]
+    below = {
+        name: sum(table.losses[OURS] < table.losses.get(name, math.nan) for table in small)
+        for name in (LOGISTIC, BOOSTING)
+    }
+    lowest = sum(table.lowest == OURS for table in small)
+    worse = sorted((t for t in small if t.above > 0), key=lambda table: -table.above)
+    shown = ", ".join(f"{table.title} ({table.above:+.0%})" for table in worse) or "none"
+    return (
+        f"Log-loss of test rows, nothing tuned, on {len(small)} real tables with {min(rows):,} to "
+        f"{max(rows):,} training rows and {min(splits)} to {max(splits)} splits each:\n\n"
+        f"- **lower than {LOGISTIC} on {below[LOGISTIC]}, than {BOOSTING} on {below[BOOSTING]}**, "
+        f"and the lowest of {len(CLASSIFIERS)} classifiers on {lowest};\n"
+        f"- higher than {LOGISTIC} on {shown}."
+    )
 
 
 def missing(tables: Sequence[Summary]) -> list[str]:
@@ -214,10 +248,12 @@ FEATURES: dict[str, Callable[[Summary], str]] = {
 }
 
 
-def main(source: str, page: str) -> None:
-    """Write the page."""
+def main(source: str, page: str, readme: str | None = None) -> None:
+    """Write the page, and the paragraph of the README."""
     record = json.loads(Path(source).read_text(encoding="utf-8"))
     fill_page(Path(page), {"record": render(record)})
+    if readme is not None:
+        fill_page(Path(readme), {"defaults": render_summary(record)})
 
 
 if __name__ == "__main__":

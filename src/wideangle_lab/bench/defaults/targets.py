@@ -34,6 +34,8 @@ class Summary(NamedTuple):
     losses: Mapping[str, float]
     """Mean log-loss by classifier, ours first, over the seeds that have both parts."""
     errors: Sequence[str]
+    n_compared: int = 0
+    """Seeds that have both parts."""
 
     @property
     def title(self) -> str:
@@ -100,14 +102,19 @@ def summaries(record: Mapping[str, Any]) -> list[Summary]:
         fits = [cell[FIT] for cell in cells if FIT in cell and "error" not in cell[FIT]]
         errors = [part["error"] for part in parts if "error" in part]
         if fits or errors:
-            found.append(Summary(name, fits, losses_of(cells), errors))
+            both = with_both_parts(cells)
+            found.append(Summary(name, fits, losses_of(both), errors, len(both)))
     return found
 
 
-def losses_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean log-loss by classifier, over cells that have a fit and rivals."""
+def with_both_parts(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Cells in which our classifier and the others were measured."""
     both = [c for c in cells if all("error" not in c.get(p, {"error": ""}) for p in (FIT, RIVALS))]
-    both = [cell for cell in both if "log_loss" in cell[FIT]]
+    return [cell for cell in both if "log_loss" in cell[FIT]]
+
+
+def losses_of(both: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean log-loss by classifier."""
     if not both:
         return {}
     shared = [n for n in both[0][RIVALS][RIVALS] if all(n in c[RIVALS][RIVALS] for c in both)]

@@ -43,14 +43,14 @@ def summary(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
     return [
         "| | rows, at most | how |",
         "|---|---|---|",
-        "| one laptop, rows in memory | what fits, as float32, twice | `fit` |",
+        "| one laptop, rows in memory | what fits twice, as float32 | `fit` |",
         f"| one core, rows on disk | a billion in {duration(vi)} a pass (VI, 8 experts, 2 starts,"
         f" 31 columns), {duration(sweep)} a sweep (features, 64 columns) | `fit_stream` |",
         f"| one GPU | a billion in {duration(BILLION * card_row(card))} a pass (VI, 30 experts, 4 "
         "starts, 123 columns), if they come fast enough | `fit`, `fit_stream` |",
         "| many devices or machines | as many times more | `with rows_over():` |",
         "",
-        "The first line is a rule, the others are computed below from measured runs.",
+        "The first line is a rule of thumb; the others are computed below from measured runs.",
     ]
 
 
@@ -146,14 +146,12 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
     return [
         *table(("fit", "rows", "one core", f"{CLUSTER} cores, at best"), body),
         "",
-        "The last column divides by the number of cores: divide by the efficiency, too, where it "
-        "is known. It is for rows spread over devices: a stream is read by each process, and the "
-        "feature sampler stays in one (see limits). On one H200 "
-        "the second line is "
-        f"{duration(BILLION * card_row(card))} by the pace of Adult-9 ([the GPU]"
-        "(gpu.md)); its rows then have to arrive at "
-        f"{4 * 123 / card_row(card) / 1e9:.1f} GB/s. Assignments of the feature sampler take "
-        "a byte for each row and feature, 8 GB here.",
+        "The last column divides by the number of cores; divide by the efficiency as well where it "
+        "is known. It holds for rows spread over devices: each process reads a stream whole, and "
+        "the feature sampler stays in one process. On one H200 the second line takes "
+        f"{duration(BILLION * card_row(card))} at the pace of Adult-9 ([measured](gpu.md)), if "
+        f"rows arrive at {4 * 123 / card_row(card) / 1e9:.1f} GB/s. Assignments of features "
+        "take a byte for each row and feature, 8 GB here.",
     ]
 
 
