@@ -63,6 +63,12 @@ def test_formulas_become_mathml_and_markdown_leaves_them_alone():
     assert "<p>end.</p>" in html
 
 
+def test_formulas_of_pages_become_mathml_and_prices_do_not():
+    html = rendered("With $a_k$:\n\n$$\\sum_k\n a_k$$\n\nCosts $5 or $6; `$HOME`, $ x $ stay.")
+    assert html.count("<math") == 2 and 'display="block"' in html
+    assert "$5 or $6" in html and "$HOME" in html and "$ x $" in html
+
+
 def test_a_bar_is_as_long_as_what_is_under_it():
     assert '<mo stretchy="true">&#x000AF;</mo></mover>' in hooks.mathml(r"\overline{a + b}")
     assert "&#x02015;" not in hooks.mathml(r"\overline{a + b}")
@@ -76,6 +82,19 @@ def test_names_become_links_that_may_be_missing():
 
 def test_code_stays_code():
     assert ":math:`x`" in rendered("```\n:math:`x`\n```")
+
+
+def test_defaults_are_those_of_the_code():
+    griffe = pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    groups = module("groups")
+    assert groups.CONSTANTS["LEARN"] == '"learn"'
+    text = 'kind : {"I", "II"}, optional\n    It.\n'
+    assert groups.CHOICE.sub(groups.either, text) == 'kind : "I" or "II", optional\n    It.\n'
+    code = "def f(alpha=LEARN, beta=2): ...\n"
+    extensions = griffe.load_extensions(groups.Groups)
+    with griffe.temporary_visited_module(code, extensions=extensions) as visited:
+        shown = [str(one.default) for one in visited["f"].parameters]
+    assert shown == ['"learn"', "2"]
 
 
 def test_grouped_parameters_are_parted():

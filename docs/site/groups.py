@@ -1,11 +1,20 @@
-"""Parameters that share a line of a docstring get one each: they may have different defaults."""
+"""Docstrings and defaults as a reader needs them.
+
+Parameters that share a line get one each, since they may have different defaults. A choice such as
+``{"I", "II"}`` must not make its first value the default. A default that is a constant of the
+settings, such as ``LEARN``, is shown as its value.
+"""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
 
 GROUP = re.compile(r"^(\w+(?:, \w+)+)( :.*)?\n((?:[ \t]+\S.*\n?)+)", re.MULTILINE)
+CHOICE = re.compile(r"^(\w+ : )\{([^}\n]*)\}", re.MULTILINE)
+SETTINGS = Path(__file__).parents[2] / "src" / "wideangle" / "settings.py"
+CONSTANTS = dict(re.findall(r'^([A-Z]+) = ("\w+")$', SETTINGS.read_text("utf-8"), re.MULTILINE))
 
 
 def apart(match: re.Match[str]) -> str:
@@ -14,10 +23,25 @@ def apart(match: re.Match[str]) -> str:
     return "".join(f"{name}{match[2] or ''}\n{text}\n" for name in match[1].split(", "))
 
 
+def either(match: re.Match[str]) -> str:
+    """The values of a choice, none of them the default."""
+    return match[1] + " or ".join(match[2].split(", "))
+
+
 class Groups(griffe.Extension):
-    """Part grouped names before the docstring is read."""
+    """Rewrite docstrings and defaults when they are read."""
 
     def on_instance(self, *, obj: griffe.Object | griffe.Alias, **kwargs: Any) -> None:
         """Rewrite the docstring of a class or function."""
         if obj.docstring is not None:
-            obj.docstring.value = GROUP.sub(apart, obj.docstring.value)
+            text = GROUP.sub(apart, obj.docstring.value)
+            obj.docstring.value = CHOICE.sub(either, text)
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Defaults of data classes."""
+        attr.value = CONSTANTS.get(str(attr.value), attr.value)
+
+    def on_function_instance(self, *, func: griffe.Function, **kwargs: Any) -> None:
+        """Defaults of functions."""
+        for parameter in func.parameters:
+            parameter.default = CONSTANTS.get(str(parameter.default), parameter.default)

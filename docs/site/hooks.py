@@ -1,7 +1,7 @@
 """What the site needs beyond MkDocs: pages of the root, formulas, and no load from elsewhere.
 
-The README is the home page. Docstrings are written for any reader of reST; on the site their
-formulas become MathML, and names in them links to the API page.
+The README is the home page. Docstrings are written for any reader of reST, pages for GitHub; on the
+site the formulas of both become MathML, and names in docstrings links to the API.
 """
 
 import re
@@ -19,6 +19,9 @@ OF_THE_ROOT = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "C
 
 ROLE = re.compile(r":(math|cite|func|class|meth|mod|data|attr):`([^`]+)`")
 DIRECTIVE = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +.*|(?=\n\1 +)))*)", re.MULTILINE)
+DOLLARS = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
+# Not a price, nor a variable of a shell: a formula touches its dollars, and these no word.
+DOLLAR = re.compile(r"(?<![\w$`\\])\$(?=\S)([^$`\n]+?)(?<=\S)\$(?![\w$`])")
 # What a page loads by itself; a link that a reader may follow is no load.
 LOADS = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*?\b(?:src|data|srcset)="
@@ -40,12 +43,16 @@ class _Roles(Preprocessor):
 
     def run(self, lines: list[str]) -> list[str]:
         text = DIRECTIVE.sub(self._block, "\n".join(lines))
+        text = DOLLARS.sub(lambda m: self._display(m[1]), text)
+        text = DOLLAR.sub(lambda m: self.md.htmlStash.store(mathml(m[1])), text)
         return ROLE.sub(self._inline, text).split("\n")
 
     def _block(self, match: re.Match[str]) -> str:
-        formula = mathml(" ".join(match[2].split()), "block")
-        held = self.md.htmlStash.store(f'<div class="formula">{formula}</div>')
-        return f"\n{match[1]}{held}\n"
+        return f"\n{match[1]}{self._display(match[2])}\n"
+
+    def _display(self, text: str) -> str:
+        formula = mathml(" ".join(text.split()), "block")
+        return self.md.htmlStash.store(f'<div class="formula">{formula}</div>')
 
     def _inline(self, match: re.Match[str]) -> str:
         role, content = match[1], " ".join(match[2].split())

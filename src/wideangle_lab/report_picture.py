@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-WIDTH, HEIGHT = 1200, 1000
+WIDTH, HEIGHT = 1200, 860
 
 
 def photograph(page: Path, output: Path) -> None:
