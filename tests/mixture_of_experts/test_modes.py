@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
+from wideangle import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts import modes
 from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.coordinates import (
@@ -174,3 +176,31 @@ def test_the_shrinkage_that_predicts_held_out_rows_best_is_chosen(monkeypatch, b
     np.testing.assert_allclose(found.experts.scale, 2.0 * factor if given is None else given)
     np.testing.assert_allclose(found.experts.common_scale, 1.5)
     np.testing.assert_allclose(log_lik, -0.5, rtol=1e-6)
+
+
+def test_a_mode_that_predicts_worse_than_a_guess_says_so():
+    classes = Data(np.zeros((20, 1)), np.arange(20) % 2, np.ones(20))
+    entropy = -np.log(2.0)
+    modes._warn_if_useless(entropy + 0.1, classes)
+    with pytest.warns(UserWarning, match="worse than class frequencies alone .*inference='mcmc'"):
+        modes._warn_if_useless(entropy - 0.1, classes)
+    numbers = norm.ppf((np.arange(200) + 0.5) / 200).astype(np.float32)
+    quantity = Data(np.zeros((200, 1)), numbers, np.ones(200))
+    expected = norm.logpdf(numbers).mean()
+    modes._warn_if_useless(expected + 0.1, quantity)
+    with pytest.warns(UserWarning, match="worse than the mean and spread of y"):
+        modes._warn_if_useless(expected - 0.1, quantity)
+
+
+def test_a_fit_that_overfits_warns(monkeypatch):
+    def useless(key, task, data, scales):
+        return modes.with_scales(task.priors, scales), -2.0
+
+    monkeypatch.setattr(modes, "_shrunk", useless)
+    data = make_rows(30)
+    model = MixtureOfExpertsClassifier(
+        2, inference=Maximise(n_starts=1, n_passes=2), progress=False, random_state=0
+    )
+    with pytest.warns(UserWarning, match="worse than class frequencies"):
+        model.fit(data.rows, data.targets)
+    assert model.notes_["held_out_log_lik"] == -2.0

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import xlogy
 
 from wideangle.infer.ascent import Minibatches, ascend, begin
+from wideangle.messages import warn
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
@@ -43,6 +45,8 @@ SHRINKAGE = (1.0, 0.5, 0.25, 0.02)
 one common rule."""
 FOLDS, FOLD_STEPS, FOLD_ROWS = 3, 2000, 5000
 """Folds, steps of a fit, and rows up to which it does; more rows are not overfitted so easily."""
+USELESS = 0.01
+"""Nats a row by which held-out rows may be predicted worse than by a guess without a warning."""
 
 
 class Modes(NamedTuple):
@@ -70,6 +74,7 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
             return _fitted(best.mean, priors, {"interrupted": True})
         if _free(task.priors) and FOLDS <= data.rows.shape[0] <= FOLD_ROWS:
             priors, held_out = _shrunk(key, task, data, best.scales)
+            _warn_if_useless(held_out, data)
     modes = climb(
         key,
         Problem(priors, task.expert, data),
@@ -134,6 +139,25 @@ def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tu
         totals.append(total / weights.sum())
     chosen = int(np.argmax(totals))
     return candidates[chosen], totals[chosen]
+
+
+def _warn_if_useless(held_out: float, data: Data) -> None:
+    """Say so where held-out rows are predicted worse than by a guess that ignores the columns."""
+    targets, share = np.asarray(data.targets), np.asarray(data.weights, np.float64)
+    share = share / share.sum()
+    if targets.dtype.kind in "iu":
+        guess, counts = "class frequencies", np.bincount(targets, share)
+        known = float(np.sum(xlogy(counts, counts)))
+    else:
+        guess, mean = "the mean and spread of y", share @ targets
+        variance = max(share @ (targets - mean) ** 2, 1e-12)
+        known = -0.5 * float(np.log(2.0 * np.pi * variance) + 1.0)
+    if held_out < known - USELESS:
+        warn(
+            f"In cross-validation the most probable weights predict worse than {guess} alone "
+            f"({held_out:.2f} against {known:.2f} nats a row): use inference='mcmc', which "
+            "averages over weights, or fewer experts or columns."
+        )
 
 
 @partial(jax.jit, static_argnums=0)
