@@ -1,6 +1,7 @@
 """The panel of regressions: its rivals, its cells, and the page."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from wideangle_lab.bench.defaults import cell
 from wideangle_lab.bench.defaults.tables import Parts
 from wideangle_lab.bench.record import OURS
 from wideangle_lab.bench.regression import page, rivals, tables
+from wideangle_lab.marks import fill
+
+ROOT = Path(__file__).parents[3]
 
 STAMP = {
     "machine": {"processor": "P", "cores": 2, "memory_gib": 8.0, "load_at_start": [0.5]},
@@ -105,15 +109,29 @@ def test_the_page_says_what_was_wished_for():
     (short,) = page.summaries(make_record(coverage=0.04, crps=1.03))
     found = page.targets([short])
     assert [target.met for target in found] == [False, True, False]
-    assert found[0].measured == "Motorcycle, acceleration 4 points"
+    assert found[0].measured == "Motorcycle, acceleration 4.0 points"
     assert "crps +3%" in found[2].measured
     text = page.render(make_record())
     assert (
         "| Motorcycle, acceleration | 70 x 2, 1 | -1.000 | -1.500 |  |  |  | **-0.500** |" in text
     )
-    assert "| Motorcycle, acceleration | 50 80 95 | 50 80 95 |" in text
+    assert "| Motorcycle, acceleration | 9 | 50 80 95 | 50 80 95 |" in text
     assert "met so far" in text
+    assert "Seconds of a fit" in text and "0 of 1 of our fits ended" in text
+    record = make_record()
+    busy = STAMP | {"side_by_side": 2, "shared_process": True}
+    record["cells"]["mcycle/0"]["fit"]["stamp"] = busy
+    text = page.render(record)
+    assert "Seconds are left out" in text and "1 of 2 parts shared processes" in text
     assert OURS in text
+
+
+def test_the_page_is_that_of_the_record():
+    text = (ROOT / "docs" / "regression.md").read_text(encoding="utf-8")
+    record = json.loads((ROOT / "results/bench/regression.json").read_text(encoding="utf-8"))
+    assert text == fill(text, {"record": page.render(record)})
+    found = page.summaries(record)
+    assert len(found) >= 8 and all(table.n_splits >= 5 for table in found)
 
 
 def test_interpolated_tails_fall_off():

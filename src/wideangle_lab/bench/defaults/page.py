@@ -136,17 +136,20 @@ def warned(tables: Sequence[Summary]) -> str:
     return "\n".join(lines) or "Nothing."
 
 
-def where(record: Mapping[str, Any]) -> str:
+def where(record: Mapping[str, Any], others: str = "classifiers") -> str:
     """Machines, versions and commits, and how many processes each had."""
     parts = [part for cell in record["cells"].values() for part in cell.values()]
     stamps = [part["stamp"] for part in parts if "stamp" in part]
     places = Counter(f"{machine_of(one)}; commit {one['commit'] or 'unknown'}" for one in stamps)
     loads = [one["machine"]["load_at_start"][0] for one in stamps]
     days = sorted(one["finished"] for one in stamps)
+    shared = sum("shared_process" in one for one in stamps)
+    alone = f"Each fit had a process to itself, and so had the other {others} of each split."
+    if shared:
+        alone = f"{shared} of {len(stamps)} parts shared processes with others."
     head = (
-        f"Measured from {days[0]} to {days[-1]}. Each fit had a process to itself, and so had the "
-        f"other classifiers of each split. Load of the machine when they began: {min(loads):g} to "
-        f"{max(loads):g}."
+        f"Measured from {days[0]} to {days[-1]}. {alone} Load of the machine when they began: "
+        f"{min(loads):g} to {max(loads):g}."
     )
     return "\n".join([head, "", *(f"- {n} of them on {place}" for place, n in places.items())])
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any, NamedTuple
 
 from wideangle_lab.bench.defaults.loop import FIT, RIVALS
 from wideangle_lab.bench.defaults.page import verdicts, where
-from wideangle_lab.bench.defaults.targets import Target
+from wideangle_lab.bench.defaults.targets import Target, busy
 from wideangle_lab.bench.record import OURS
 from wideangle_lab.bench.regression.rivals import LINEAR
 from wideangle_lab.bench.regression.rivals import RIVALS as OTHERS
 from wideangle_lab.bench.regression.tables import QUANTITIES
+from wideangle_lab.datasets.dataset import TRAIN_FRACTION
 from wideangle_lab.marks import fill_page
 
 SHOWN = (OURS, *OTHERS)
@@ -51,6 +53,11 @@ class Summary(NamedTuple):
         own = self.scores[OURS]
         return max(abs(own[f"coverage_{level}"] - int(level) / 100) for level in LEVELS)
 
+    def chance(self) -> float:
+        """Standard error of the share of test rows inside intervals of 50 %."""
+        n_test = self.n_splits * self.shape[0] * (1.0 - TRAIN_FRACTION) / TRAIN_FRACTION
+        return 0.5 / math.sqrt(n_test)
+
     def above(self, score: str) -> float:
         """How far our score is above that of the linear model, relative to it."""
         return self.scores[OURS][score] / self.scores[LINEAR][score] - 1.0
@@ -61,10 +68,7 @@ def summaries(record: Mapping[str, Any]) -> list[Summary]:
     found = []
     for name in QUANTITIES:
         cells = [cell for key, cell in record["cells"].items() if key.rpartition("/")[0] == name]
-        whole = [
-            c for c in cells if all("error" not in c.get(p, {"error": 1}) for p in (FIT, RIVALS))
-        ]
-        if whole:
+        if whole := [cell for cell in cells if _is_whole(cell)]:
             first = whole[0][FIT]
             shape = first["n_rows"], first["n_columns"]
             found.append(Summary(name, len(whole), shape, _scores(whole)))
@@ -93,7 +97,7 @@ def targets(tables: Sequence[Summary]) -> list[Target]:
     """What was wished for."""
     if not tables:
         return []
-    far = [f"{t.title} {100 * t.off():.0f} points" for t in tables if t.off() > OFF]
+    far = [f"{t.title} {100 * t.off():.1f} points" for t in tables if t.off() > OFF]
     first = sum(table.place() <= 2 for table in tables)  # noqa: PLR2004
     worse = [
         f"{table.title}, {score} {table.above(score):+.0%}"
@@ -134,13 +138,24 @@ def render(record: Mapping[str, Any]) -> str:
             grid(tables, "crps", ".4g", highest=False),
             "Root mean squared error; the lowest is bold.",
             grid(tables, "rmse", ".4g", highest=False),
-            "Share of test rows inside intervals of 50, 80 and 95 %, in per cent.",
+            "Share of test rows inside intervals of 50, 80 and 95 %, in per cent, over all splits; "
+            "by chance alone the first is off by about the error beside the table.",
             covered(tables),
-            "Seconds of a fit, the first of a process; rivals with their predictions.",
-            grid(tables, "seconds", ".3g", highest=None),
-            where(record),
+            *seconds(record, tables),
+            where(record, "models"),
         ]
     )
+
+
+def seconds(record: Mapping[str, Any], tables: Sequence[Summary]) -> list[str]:
+    """How long fits took, unless the machine had other work; and how they ended."""
+    fits = [cell[FIT] for cell in record["cells"].values() if _is_whole(cell)]
+    over = sum(fit.get("ending") == "time" for fit in fits)
+    ended = f"{over} of {len(fits)} of our fits ended because their two minutes were over."
+    if any(map(busy, fits)):
+        return [f"{ended} Seconds are left out: the machine had other work at the same time."]
+    words = "Seconds of a fit, the first of a process; rivals with their predictions."
+    return [f"{words} {ended}", grid(tables, "seconds", ".3g", highest=None)]
 
 
 def grid(tables: Sequence[Summary], score: str, form: str, *, highest: bool | None) -> str:
@@ -167,10 +182,9 @@ def covered(tables: Sequence[Summary]) -> str:
             else ""
             for n in SHOWN
         ]
-        rows.append(f"| {table.title} | {' | '.join(cells)} |")
-    return "\n".join(
-        [f"| table | {' | '.join(SHOWN)} |", "|---" + "|---:" * len(SHOWN) + "|", *rows]
-    )
+        rows.append(f"| {table.title} | {100 * table.chance():.0f} | {' | '.join(cells)} |")
+    head = f"| table | error | {' | '.join(SHOWN)} |"
+    return "\n".join([head, "|---" + "|---:" * (1 + len(SHOWN)) + "|", *rows])
 
 
 if __name__ == "__main__":
