@@ -61,6 +61,11 @@ def _experts(name: str) -> str:
     return f"tests/mixture_of_experts/test_sampling.py::test_a_broken_density_is_found[{name}]"
 
 
+def _gaussian(name: str) -> str:
+    where = "tests/mixture_of_experts/test_gaussian.py::test_a_wrong_density_or_slope_is_found"
+    return f"{where}[{name}]"
+
+
 def _truncation(name: str) -> str:
     where = "tests/infer/test_metropolis.py::test_a_wrong_truncation_correction_is_found"
     return f"{where}[{name}]"
@@ -210,6 +215,26 @@ FAULTS = [
     ),
     Fault(OURS, "great circles: no Jacobian", _experts("no Jacobian on the sphere")),
     Fault(OURS, "walk: prior of the experts counted twice", _experts("prior counted twice")),
+    # experts that predict a quantity
+    Fault(OURS, "a quantity: density without its normaliser", _gaussian("no normaliser")),
+    Fault(OURS, "a quantity: variance for deviation", _gaussian("variance for deviation")),
+    Fault(OURS, "a quantity: squares not halved", _gaussian("no half")),
+    Fault(OURS, "a quantity: no log of two pi", _gaussian("no log of two pi")),
+    Fault(OURS, "a quantity: density relative to 1", _gaussian("no floor in the constant")),
+    Fault(OURS, "a quantity: noise without its least", _gaussian("no floor in the variance")),
+    Fault(OURS, "a quantity: noise without its most", _gaussian("no ceiling")),
+    Fault(
+        OURS,
+        "a quantity: slope of a noise without its least",
+        _gaussian("slope of a noise without floor"),
+    ),
+    Fault(OURS, "a quantity: slope without the expectation", _gaussian("slope without minus one")),
+    Fault(OURS, "a quantity: sign of the residual", _gaussian("sign of the residual")),
+    Fault(
+        OURS,
+        "a quantity: log density not in the unit of the user",
+        "tests/mixture_of_experts/test_regressor.py::test_a_density_in_another_unit_is_found",
+    ),
     # latent features
     Fault(PAPER, "mu* taken as a constant", _features("_mean_constant")),
     Fault(PAPER, "sticks below the last active one kept", _features("_tail_kept")),

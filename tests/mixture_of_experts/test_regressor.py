@@ -8,6 +8,8 @@ import scipy.sparse as sp
 from scipy.stats import norm
 
 from compiling import optimised
+from mutants import mutant
+from statistical import measured
 from wideangle import (
     GaussianPrior,
     Maximise,
@@ -15,6 +17,7 @@ from wideangle import (
     Sampling,
     Variational,
 )
+from wideangle.mixture_of_experts import regressor
 from wideangle.mixture_of_experts.data import learn_target_scaling
 from wideangle.streaming import NpyRows
 
@@ -107,11 +110,23 @@ def test_a_row_does_not_depend_on_its_place_nor_on_others(sampled, ask):
     np.testing.assert_allclose(np.concatenate(alone), every, rtol=1e-7)
 
 
+def mass(model, row, score_samples=MixtureOfExpertsRegressor.score_samples):
+    """Integral of the predictive density of a row."""
+    grid = np.linspace(700, 1300, 60_001)
+    density = np.exp(score_samples(model, np.repeat(row, len(grid), axis=0), grid))
+    return np.trapezoid(density, grid)
+
+
 def test_the_log_density_integrates_to_one(sampled):
     model, X, _ = sampled
-    grid = np.linspace(700, 1300, 60_001)
-    density = np.exp(model.score_samples(np.repeat(X[:1], len(grid), axis=0), grid))
-    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=0.01)
+    assert mass(model, X[:1]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_density_in_another_unit_is_found(sampled):
+    model, X, _ = sampled
+    wrong = mutant(regressor, "return found - np.log(self.target_scaling_.scale)", "return found")
+    found = mass(model, X[:1], wrong.MixtureOfExpertsRegressor.score_samples)
+    assert measured("error of the mass", abs(found - 1.0), 0.01) > 0.01
 
 
 def test_uncertainty_has_two_parts_that_add_up(sampled):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import norm
+from threadpoolctl import threadpool_limits
 
 import fitted_runs
 from wideangle.runs.folder import read_run
@@ -58,7 +59,8 @@ def test_rivals_predict(monkeypatch):
     parts = tables.split(X, y, 0)
     few = {rivals.LINEAR: rivals.bayesian_ridge, "boosted quantiles": rivals.boosted_quantiles}
     monkeypatch.setattr(rivals, "RIVALS", few)
-    found = rivals.compare(parts, 0)
+    with threadpool_limits(1):  # many threads of so few rows wait for each other
+        found = rivals.compare(parts, 0)
     truth = -0.5 * (1 + np.log(2 * np.pi))
     assert found[rivals.LINEAR]["log_density"] == pytest.approx(truth, abs=0.25)
     assert found["boosted quantiles"]["crps"] < found["boosted quantiles"]["rmse"]
