@@ -165,8 +165,8 @@ def cases(problem: Problem, settings: Settings, inference: Sampling | None) -> l
         f"{problem.most_components} components, error of fresh rows against rows without noise at "
         f"most {problem.mean_error:g}"
         + ("" if problem.draw_error is None else f" and of single draws {problem.draw_error:g}")
-        + f"; {len(ours)} seeds: {words_of(ours)}. Peers are told K (the mixture has twice as many "
-        "clusters, at least 16) and their components may have any length and sign; NMF gets "
+        + f"; {len(ours)} seeds: {words_of(ours)}. Peers are given K (the mixture has twice as "
+        "many clusters, at least 16) and their components may have any length and sign; NMF gets "
         "negative entries as 0. The first fit of a process compiles."
     )
 
@@ -263,7 +263,7 @@ def n_found_up_to_length(features: np.ndarray, components: np.ndarray) -> int:
 
 
 def peers(n_components: int, seed: int) -> dict[str, Any]:
-    """What else a user could pick; all are told the number of features."""
+    """What else a user could pick; all are given the number of features."""
     from sklearn.decomposition import NMF, PCA, FactorAnalysis
     from sklearn.mixture import BayesianGaussianMixture
 

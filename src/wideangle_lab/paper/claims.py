@@ -1,8 +1,8 @@
 """The paper's claims, each weighed by comparisons of records.
 
 A comparison is an :class:`~wideangle_lab.paper.compare.Effect` with a threshold that says when it
-speaks for its claim. A claim holds if every comparison speaks for it and at least three quarters
-were run; it does not hold if at least half speak against it, and more than for it; else, and where
+is for its claim. A claim holds if every comparison is for it and at least three quarters
+were run; it does not hold if at least half are against it, and more than for it; else, and where
 less than half was run, it is undecided, and the page says why.
 """
 

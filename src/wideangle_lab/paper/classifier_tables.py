@@ -153,9 +153,9 @@ def time_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
             line.append(shown + number)
         rows.append(tuple(line))
     note = (
-        "Wall-clock time of one fit at K = 30 or as said, compilation included, settings already "
-        "chosen, other cells running on other cores and on the same accelerator. Sampling: 4 "
-        "chains of 500 + 1500 draws."
+        "Wall-clock time of one fit at K = 30 unless stated otherwise, compilation included, "
+        "settings already chosen, other cells running on other cores and on the same accelerator. "
+        "Sampling: 4 chains of 500 + 1500 draws."
     )
     return Grid("Training time", ("method", *data), rows, (note,))
 

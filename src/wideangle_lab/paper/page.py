@@ -50,7 +50,7 @@ def reproduction_blocks(folder: Path) -> dict[str, str]:
 def _claim(claim: Claim, title: str) -> Iterable[str]:
     yield f"\n### {title}\n"
     yield f"{claim.where[:1].upper()}{claim.where[1:]}; {claim.why}. {claim.remark}".rstrip() + "\n"
-    columns = ("comparison", "gain", "in the paper", "fits", "speaks")
+    columns = ("comparison", "gain", "in the paper", "fits", "verdict")
     if any(c.effect for c in claim.comparisons):
         yield Grid("", columns, [c.line() for c in claim.comparisons if c.effect]).markdown()
     missing = [c.what for c in claim.comparisons if c.effect is None]
