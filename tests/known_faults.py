@@ -66,6 +66,10 @@ def _gaussian(name: str) -> str:
     return f"{where}[{name}]"
 
 
+def _clusters(name: str) -> str:
+    return f"tests/spherical_mixture/test_sweep.py::test_a_fault_is_seen[{name}]"
+
+
 def _truncation(name: str) -> str:
     where = "tests/infer/test_metropolis.py::test_a_wrong_truncation_correction_is_found"
     return f"{where}[{name}]"
@@ -273,6 +277,25 @@ FAULTS = [
         OURS,
         "exchangeable features scanned in order of age",
         "tests/latent_features/test_sweep.py::test_a_scan_in_order_of_age_is_seen",
+    ),
+    # clusters of directions
+    *(
+        Fault(OURS, f"clusters: {words}", _clusters(words))
+        for words in (
+            "centres and order always accepted",
+            "wrong normaliser",
+            "no probability of the order of sticks",
+            "splits and merges always accepted",
+            "probability of the division forgotten",
+            "centres and counts of both left out",
+            "constant of the concentration's prior",
+        )
+    ),
+    Fault(
+        OURS,
+        "clusters: bound without the constant of the concentration's prior",
+        "tests/spherical_mixture/test_bound.py::"
+        "test_a_bound_without_the_constant_of_a_prior_is_seen",
     ),
     # two of them again, by the ranks of this bench
     Fault(

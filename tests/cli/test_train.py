@@ -162,7 +162,7 @@ def test_tables_that_do_not_suit(fails, people, tmp_path, change, options, sente
         ("a.parquet", b"PAR", "is not a Parquet file"),
     ],
 )
-@pytest.mark.parametrize("kind", ["moe", "regression", "features"])
+@pytest.mark.parametrize("kind", ["moe", "regression", "features", "clusters"])
 def test_files_that_are_no_tables(fails, tmp_path, kind, name, content, sentence):
     (tmp_path / name).write_bytes(content)
     assert sentence in fails("train", kind, tmp_path / name, "-o", tmp_path / "run")

@@ -36,8 +36,13 @@ class State(NamedTuple):
     weights: WeightFactors
 
 
-def fit(rng: np.random.Generator, task: Task, rows: Rows, sample: MemoryRows) -> Fitted:
-    """The best of several starts; ``sample`` are some of the rows, or all."""
+def fit(
+    rng: np.random.Generator, task: Task, rows: Rows, sample: MemoryRows, *, empty: bool = False
+) -> Fitted:
+    """The best of several starts; ``sample`` are some of the rows, or all.
+
+    Empty clusters are dropped, unless they are wanted.
+    """
     task = with_tightness(rng, task, sample)
     n_passes = task.inference.n_passes or MOST_PASSES
     total = task.inference.n_starts * min(START_PASSES, n_passes) + n_passes
@@ -66,13 +71,20 @@ def fit(rng: np.random.Generator, task: Task, rows: Rows, sample: MemoryRows) ->
     notes = {"n_passes": len(bounds), "bound": float(found[1])} | (
         {"interrupted": True} if interrupted else {}
     )
-    return Fitted(mixture_of(state), task.prior, state.weights.alpha, trace, notes)
-
-
-def mixture_of(state: State) -> Mixture:
-    """Expected concentrations and weights, mean directions."""
     centres, weights = state
-    return Mixture(centres.directions, centres.concentrations, weights.means)
+    mixture = Mixture(centres.directions, centres.concentrations, weights.means)
+    if not empty:
+        mixture = mixture.only(used(weights.counts))
+    return Fitted(mixture, task.prior, weights.alpha, trace, notes)
+
+
+def used(counts: np.ndarray) -> np.ndarray:
+    """Clusters that are not empty.
+
+    They have half a row; of rows whose weights are tiny, a quarter of what a cluster has on
+    average.
+    """
+    return np.flatnonzero(counts >= min(0.5, 0.25 * counts.sum() / len(counts)))
 
 
 def passes(state: State, task: Task, rows: Rows, most: int) -> Iterator[tuple[State, float]]:
@@ -130,14 +142,15 @@ def seeds(rng: np.random.Generator, sample: MemoryRows, n_seeds: int) -> np.ndar
     rows, weights = dense_sample(rng, sample, SEEDING_ROWS * n_seeds)
     nearest = np.ones(len(rows))
     chosen = []
-    for _ in range(n_seeds):
-        chances = weights * nearest
-        if chances.sum() <= 1e-6 * weights.sum():
+    for level in rng.random(n_seeds):
+        ends = np.cumsum(weights * nearest)
+        if ends[-1] <= 1e-6 * weights.sum():
             break
-        row = rows[rng.choice(len(rows), p=chances / chances.sum())]
+        place = np.searchsorted(ends, level * ends[-1], side="right")
+        row = rows[min(place, len(rows) - 1)]
         chosen.append(row)
         nearest = np.minimum(nearest, np.maximum(1.0 - rows @ row, 0.0))
-    more = rng.standard_normal((n_seeds - len(chosen), rows.shape[1]))
+    more = rng.standard_normal((n_seeds, rows.shape[1]))[len(chosen) :]
     found = np.array([*chosen, *more], np.float64)
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
@@ -145,10 +158,15 @@ def seeds(rng: np.random.Generator, sample: MemoryRows, n_seeds: int) -> np.ndar
 def dense_sample(
     rng: np.random.Generator, rows: MemoryRows, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many rows that count, dense, and their weights."""
+    """At most so many rows that count, dense, and their weights.
+
+    Their order does not depend on how they are numbered.
+    """
     rows = rows.sample(rng, most)
-    live = np.flatnonzero(rows.weights > 0)
-    return rows.take(live), rows.weights[live]
+    order = rows.order(rng)
+    dense = rows.take(np.arange(rows.shape[0]))[order]
+    weights = rows.weights[order]
+    return dense[weights > 0], weights[weights > 0]
 
 
 def with_tightness(rng: np.random.Generator, task: Task, sample: MemoryRows) -> Task:

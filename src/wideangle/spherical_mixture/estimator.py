@@ -40,8 +40,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     Parameters
     ----------
     n_components : int or "infinite"
-        Largest number of clusters. With the mutual-angular prior a number that is too large does
-        little harm. ``"infinite"`` is a Dirichlet process: as many as the data need.
+        Largest number of clusters; one that is too large does little harm. ``"infinite"`` is a
+        Dirichlet process: as many as the data need.
     prior : name or settings object
         Prior of the centres: ``"mutual-angular"`` (:class:`~wideangle.MutualAngularPrior`) lets
         them repel each other, ``"vmf"`` (:class:`~wideangle.VonMisesFisherPrior`) draws them
@@ -76,7 +76,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         Cluster of each training row; of ``"mcmc"`` the summary partition. Not after
         :meth:`fit_stream`.
     n_used_ : float
-        Clusters that have rows; of ``"mcmc"`` the mean over draws.
+        Clusters that are not empty; of ``"mcmc"`` the mean over draws. Empty ones are in none of
+        the arrays above, so that K may be below ``n_components``.
     alpha_, tightness_ : float
         As given or as found.
     posterior_ : Mixture or None
@@ -177,7 +178,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         sample = sample_source(source, rng, ascent.SAMPLE)
         task = plan(self, *source.shape)
         self._keep(ascent.fit(rng, task, SourceRows(source), sample), None)
-        self.n_used_ = float(np.sum(self.weights_ * source.shape[0] >= 1.0))
         return self
 
     def _generator(self) -> np.random.Generator:
@@ -204,14 +204,13 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         sampled = isinstance(self.choice("inference"), Sampling)
         self.trace_ = Draws(fitted.trace, needed=sampling.NEEDED if sampled else None)
         self.diagnostics_ = self.trace_.summary() if sampled else None
+        self.n_used_ = float(np.mean(fitted.trace["n_used"]) if sampled else len(self.weights_))
         if fitted.labels is not None:
             self.labels_ = fitted.labels
-            self.n_used_ = float(np.mean(fitted.trace["n_used"]))
         elif rows is not None:
             parameters = predictive.log_mixture(self._mixture)
             parts = [np.argmax(found, axis=1) for found, _ in shares(rows, *parameters)]
             self.labels_ = np.concatenate(parts)
-            self.n_used_ = float(len(np.unique(self.labels_[rows.weights > 0])))
         if sampled and (sentence := self.presentation(self).caution()) is not None:
             warnings.warn(sentence, stacklevel=3)
 

@@ -6,8 +6,10 @@ weight minus log normaliser) a pass finds, for rows x of length one and weight w
 .. math:: r_{nk} \propto e^{\eta_k\cdot x_n + o_k}, \qquad
           n_k = \sum_n w_n r_{nk}, \qquad R_k = \sum_n w_n r_{nk} x_n,
 
-and the log of the sum over clusters of each row: two matrix products and little else. Products are
-in single precision; sums over blocks in double precision, on the host.
+and the log of the sum over clusters of each row: two matrix products and little else. Products of
+many dense rows are computed on the device in single precision, a block at a time; few rows stay on
+the host, in double precision, with nothing to compile; sparse ones stay there too. Sums over blocks
+are in double precision.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from wideangle.types import Array
 
 BLOCK = 8192
 """Rows of a block: a block and its responsibilities stay near the processor."""
-LEAST = 128
-"""Fewer rows are filled up to a power of two, so that few sizes are compiled."""
+SMALL = 2**20
+"""Entries up to which rows have double precision and stay on the host."""
 
 
 class Statistics(NamedTuple):
@@ -54,17 +56,14 @@ class Rows(Protocol):
 
 
 class MemoryRows:
-    """Rows in memory, dense ones on the device in single precision, sparse ones on the host."""
+    """Rows in memory: many dense ones on the device, others on the host."""
 
     def __init__(self, units: Any, weights: np.ndarray) -> None:
         self.shape: tuple[int, int] = units.shape
         self.weights = weights
         self.sparse: bool = sp.issparse(units)
-        n_rows = units.shape[0]
-        size = BLOCK if n_rows > BLOCK else max(LEAST, 1 << (n_rows - 1).bit_length())
-        self._size = size
-        parts = [slice(i, i + size) for i in range(0, n_rows, size)]
-        self._blocks = [_filled(units[part], weights[part], size) for part in parts]
+        parts = [slice(i, i + BLOCK) for i in range(0, units.shape[0], BLOCK)]
+        self._blocks = [_filled(units[part], weights[part]) for part in parts]
 
     def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
         return iter(self._blocks)
@@ -73,19 +72,35 @@ class MemoryRows:
         """Rows at ascending places, dense."""
         found = []
         for i, (block, _, n_rows) in enumerate(self._blocks):
-            inside = places[(places >= i * self._size) & (places < i * self._size + n_rows)]
+            inside = places[(places >= i * BLOCK) & (places < i * BLOCK + n_rows)]
             rows: Any = block if sp.issparse(block) else np.asarray(block)
-            part = rows[inside - i * self._size]
+            part = rows[inside - i * BLOCK]
             found.append(part.toarray() if sp.issparse(part) else part)
         return np.concatenate(found)
 
     def sample(self, rng: np.random.Generator, most: int) -> MemoryRows:
-        """These rows, or at most so many of those that count."""
-        live = np.flatnonzero(self.weights > 0)
-        if len(live) <= most:
+        """These rows, or so many of those that count, drawn by their weights.
+
+        Which ones does not depend on how rows are numbered, nor on whether a row is there twice
+        or has weight two.
+        """
+        rng = np.random.default_rng(rng.integers(2**63))  # what follows must not depend on us
+        if np.sum(self.weights > 0) <= most:
             return self
-        chosen = np.sort(rng.choice(live, most, replace=False))
-        return MemoryRows(self.take(chosen), self.weights[chosen])
+        order = self.order(rng)
+        ends = np.cumsum(self.weights[order])
+        levels = (np.arange(most) + rng.random(most)) * (ends[-1] / most)
+        chosen = order[np.minimum(np.searchsorted(ends, levels, side="right"), len(order) - 1)]
+        return MemoryRows(self.take(np.sort(chosen)), np.ones(most))
+
+    def order(self, rng: np.random.Generator) -> np.ndarray:
+        """Places of the rows, by their cosines to a random direction."""
+        axis = rng.standard_normal(self.shape[1])
+        parts = [
+            np.asarray(block @ axis.astype(block.dtype))[:n_rows]
+            for block, _, n_rows in self._blocks
+        ]
+        return np.argsort(np.concatenate(parts), kind="stable")
 
 
 class SourceRows:
@@ -99,8 +114,8 @@ class SourceRows:
         for _, rows in chunks(self._source, BLOCK):
             if not np.isfinite(rows).all():
                 raise ValueError("the rows hold NaN or infinity.")
-            units, live = as_units(rows)
-            yield _filled(units, live.astype(np.float64), BLOCK)
+            units, live = as_units(rows, np.float32)
+            yield _filled(units, live.astype(np.float64))
 
 
 def sample_source(source: RowSource, rng: np.random.Generator, most: int) -> MemoryRows:
@@ -116,25 +131,28 @@ def sample_source(source: RowSource, rng: np.random.Generator, most: int) -> Mem
     return MemoryRows(units, live.astype(np.float64))
 
 
-def as_units(X: Any) -> tuple[Any, np.ndarray]:
-    """Rows divided by their lengths, single precision, and which rows have a direction."""
-    if sp.issparse(X):
-        X = sp.csr_matrix(X)
+def as_units(X: Any, dtype: Any = None) -> tuple[Any, np.ndarray]:
+    """Rows divided by their lengths, and which rows have a direction.
+
+    Few entries get double precision, many single precision.
+    """
+    sparse = sp.issparse(X)
+    X = sp.csr_matrix(X) if sparse else np.asarray(X)
+    dtype = dtype or (np.float64 if (X.nnz if sparse else X.size) <= SMALL else np.float32)
+    # Divided by the largest entry first: the square of a length may overflow.
+    if sparse:
         starts, values = X.indptr, X.data.astype(np.float64)
         places = np.repeat(np.arange(X.shape[0]), np.diff(starts))
         peaks = np.zeros(X.shape[0])
         np.maximum.at(peaks, places, np.abs(values))
         live = peaks > 0
-        # Divided by the largest entry first: the square of a length may overflow.
         values = values / np.where(live, peaks, 1.0)[places]
         lengths = np.sqrt(np.bincount(places, values**2, minlength=X.shape[0]))
-        values = (values / np.where(live, lengths, 1.0)[places]).astype(np.float32)
+        values = (values / np.where(live, lengths, 1.0)[places]).astype(dtype)
         return sp.csr_matrix((values, X.indices, starts), shape=X.shape), live
-    X = np.asarray(X)
-    # Divided by the largest entry first: the square of a length may overflow.
     peaks = np.max(np.abs(X), axis=1, initial=0.0).astype(np.float64)
     live = peaks > 0
-    units = np.empty(X.shape, np.float32)
+    units = np.empty(X.shape, dtype)
     for part in (slice(i, i + BLOCK) for i in range(0, len(X), BLOCK)):
         scaled = X[part] / np.where(live[part], peaks[part], 1.0)[:, None]
         lengths = np.sqrt(np.einsum("np,np->n", scaled, scaled))
@@ -142,12 +160,12 @@ def as_units(X: Any) -> tuple[Any, np.ndarray]:
     return units, live
 
 
-def _filled(rows: Any, weights: np.ndarray, size: int) -> tuple[Any, Any, int]:
+def _filled(rows: Any, weights: np.ndarray) -> tuple[Any, Any, int]:
+    """A block on the host as it is; on the device all have one size."""
     n_rows = rows.shape[0]
-    if sp.issparse(rows):
+    if sp.issparse(rows) or rows.dtype == np.float64:
         return rows, weights, n_rows
-    room = size - n_rows
-    if room:
+    if room := BLOCK - n_rows:
         rows, weights = np.pad(rows, ((0, room), (0, 0))), np.pad(weights, (0, room))
     return jnp.asarray(rows, jnp.float32), jnp.asarray(weights, jnp.float32), n_rows
 
@@ -168,9 +186,9 @@ def gather(rows: Rows, natural: np.ndarray, offsets: np.ndarray) -> Statistics:
         parts = np.asarray(weights, np.float64) * np.asarray(found[2], np.float64)
         return float(parts[:n_rows].sum())
 
-    parameters = np.float32(natural), np.float32(offsets)
     for block, weights, n_rows in rows:
-        make = _sparse_block if sp.issparse(block) else _dense_block
+        make = _device_block if isinstance(block, jax.Array) else _host_block
+        parameters = natural.astype(block.dtype), offsets.astype(block.dtype)
         waiting.append((make(block, weights, *parameters), weights, n_rows))
         if len(waiting) > 1:  # the next block is computed while the last one is fetched
             total += take(*waiting.pop(0))
@@ -183,31 +201,36 @@ def shares(
     rows: Rows, natural: np.ndarray, offsets: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Block by block the responsibilities (n, K) and the log of the sum of each row (n,)."""
-    parameters = np.float32(natural), np.float32(offsets)
     for block, _, n_rows in rows:
-        make = _sparse_shares if sp.issparse(block) else _dense_shares
-        responsible, logs = make(block, *parameters)
+        make = _device_shares if isinstance(block, jax.Array) else _host_shares
+        responsible, logs = make(block, natural.astype(block.dtype), offsets.astype(block.dtype))
         yield np.asarray(responsible)[:n_rows], np.asarray(logs, np.float64)[:n_rows]
 
 
-@jax.jit
-def _dense_shares(rows: Array, natural: Array, offsets: Array) -> tuple[Array, Array]:
+def _device_parts(rows: Array, natural: Array, offsets: Array) -> tuple[Array, Array, Array]:
+    """Shares up to a factor of each row, that factor, and the log of the sum of each row."""
     logits = jnp.dot(rows, natural.T, precision="highest") + offsets
     top = jnp.max(logits, axis=1, keepdims=True)
     parts = jnp.exp(logits - top)
-    total = jnp.sum(parts, axis=1, keepdims=True)
-    return parts / total, (jnp.log(total) + top)[:, 0]
+    total = jnp.sum(parts, axis=1)
+    return parts, 1.0 / total, jnp.log(total) + top[:, 0]
 
 
 @jax.jit
-def _dense_block(rows: Array, weights: Array, natural: Array, offsets: Array) -> Any:
-    responsible, logs = _dense_shares(rows, natural, offsets)
-    weighted = responsible * weights[:, None]
+def _device_shares(rows: Array, natural: Array, offsets: Array) -> tuple[Array, Array]:
+    parts, factors, logs = _device_parts(rows, natural, offsets)
+    return parts * factors[:, None], logs
+
+
+@jax.jit
+def _device_block(rows: Array, weights: Array, natural: Array, offsets: Array) -> Any:
+    parts, factors, logs = _device_parts(rows, natural, offsets)
+    weighted = parts * (weights * factors)[:, None]
     resultants = jnp.dot(weighted.T, rows, precision="highest")
     return jnp.sum(weighted, axis=0), resultants, logs
 
 
-def _sparse_shares(rows: Any, natural: np.ndarray, offsets: np.ndarray) -> Any:
+def _host_shares(rows: Any, natural: np.ndarray, offsets: np.ndarray) -> Any:
     parts = np.asarray(rows @ natural.T) + offsets
     top = parts.max(axis=1, keepdims=True)
     np.exp(np.subtract(parts, top, out=parts), out=parts)
@@ -216,9 +239,9 @@ def _sparse_shares(rows: Any, natural: np.ndarray, offsets: np.ndarray) -> Any:
     return parts, (np.log(total) + top)[:, 0]
 
 
-def _sparse_block(
+def _host_block(
     rows: Any, weights: np.ndarray, natural: np.ndarray, offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    responsible, logs = _sparse_shares(rows, natural, offsets)
-    weighted = responsible * weights.astype(np.float32)[:, None]
+    weighted, logs = _host_shares(rows, natural, offsets)
+    weighted *= weights.astype(weighted.dtype)[:, None]
     return weighted.sum(axis=0, dtype=np.float64), np.asarray(rows.T @ weighted).T, logs

@@ -15,12 +15,14 @@ from wideangle.posterior import Draws, evenly
 from wideangle.settings import AUTO, Maximise
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.spherical_mixture import ascent
-from wideangle.spherical_mixture.centres import prior_quantiles
+from wideangle.spherical_mixture.centres import CentrePrior, log_constant, prior_quantiles
 from wideangle.spherical_mixture.partition import closest
 from wideangle.spherical_mixture.predict import log_mixture, states_of
 from wideangle.spherical_mixture.rows import BLOCK, MemoryRows, shares
-from wideangle.spherical_mixture.sweep import Chain, Design, Problem, recipe_of
+from wideangle.spherical_mixture.state import Chain, Design, Problem
+from wideangle.spherical_mixture.sweep import recipe_of
 from wideangle.spherical_mixture.task import Fitted, Mixture, Task
+from wideangle.spherical_mixture.weights import ALPHA_MEAN
 
 N_WARMUP, MAX_TIME = 200, 120.0
 FIRST = 100
@@ -33,6 +35,10 @@ WATCHED = 12
 """Rows whose density is looked at."""
 NEEDED = ("log_lik", "density")
 """Numbers of the trace that predictions depend on."""
+BEGINNINGS = (8, 16, 12, 24)
+"""Clusters with which chains of an infinite mixture begin."""
+ROOM = 48
+"""Room for clusters in chains of an infinite mixture, doubled where that is not enough."""
 MAX_BYTES = 2**31
 """Most memory of sparse rows made dense."""
 
@@ -62,7 +68,7 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
     compared = evenly(len(flat), COMPARED)
     best = compared[closest(flat[compared], rows.weights[live])]
     mixture, chosen = states_of(kept)[best], flat[best]
-    mixture, places = _used_first(mixture, chosen, infinite=task.infinite)
+    mixture, places = used_only(mixture, chosen)
     labels = np.full(rows.shape[0], np.argmax(mixture.weights))
     labels[live] = places[chosen]
     trace = dict(chains.draws.values)
@@ -70,19 +76,19 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
     return Fitted(mixture, task.prior, alpha, trace, notes, kept, labels)
 
 
-def _used_first(
-    mixture: Mixture, labels: np.ndarray, *, infinite: bool
-) -> tuple[Mixture, np.ndarray]:
-    """An infinite mixture with its used clusters only, and where each cluster has gone."""
-    n = len(mixture.weights)
-    if not infinite:
-        return mixture, np.arange(n)
+def used_only(mixture: Mixture, labels: np.ndarray) -> tuple[Mixture, np.ndarray]:
+    """The clusters that have rows, and where each cluster has gone."""
     used = np.unique(labels)
-    places = np.zeros(n, int)
+    places = np.zeros(len(mixture.weights), int)
     places[used] = np.arange(len(used))
-    weights = mixture.weights[used]
-    parts = mixture.directions[used], mixture.concentrations[used], weights / weights.sum()
-    return Mixture(*parts), places
+    return mixture.only(used), places
+
+
+def _of_chain(task: Task, chain: int) -> Task:
+    """Chains of an infinite mixture begin with different numbers of clusters."""
+    if not task.infinite:
+        return task
+    return task._replace(n_components=min(task.n_components, BEGINNINGS[chain % len(BEGINNINGS)]))
 
 
 class _Chains:
@@ -96,7 +102,10 @@ class _Chains:
         self._problem = make_problem(rows.take(live), rows.weights[live], task)
         self._key = jax.random.key(int(rng.integers(2**31)))
         self._n_chains = task.inference.n_chains
-        starts = [start_of(rng, task, rows, live, self._problem) for _ in range(self._n_chains)]
+        starts = [
+            start_of(rng, _of_chain(task, i), rows, live, self._problem)
+            for i in range(self._n_chains)
+        ]
         self._start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
         self._options = {
             "n_warmup": N_WARMUP if task.inference.n_warmup is None else task.inference.n_warmup,
@@ -157,9 +166,10 @@ class _Chains:
             if not np.asarray(found.state.latents.overflow).any():
                 self._state, self.acceptance = found.state, found.acceptance
                 return found
-            self._start = _with_more_room(self._start)
+            room = 2 * self._start.counts.shape[1]
+            self._start = with_room(self._start, room, axis=1)
             if self._state is not None:
-                roomy = _with_more_room(self._state.latents)
+                roomy = with_room(self._state.latents, room, axis=1)
                 self._state = self._state._replace(latents=roomy)
 
     def _keep(self, n_draws: int) -> None:
@@ -212,49 +222,78 @@ def make_problem(units: np.ndarray, weights: np.ndarray, task: Task) -> Problem:
     room = -n_rows % size
     rows = np.pad(units, ((0, room), (0, 0))).reshape(-1, size, dim)
     parts = np.pad(weights, (0, room)).reshape(-1, size)
-    prior = task.prior
-    strength, cosine, counted = (jnp.asarray(x, jnp.result_type(float)) for x in prior[:3])
-    logs, levels = prior_quantiles(prior, dim)
-    table = jnp.asarray(logs), jnp.asarray(levels)
     blocks = jnp.asarray(rows, jnp.float32), jnp.asarray(parts, jnp.float32)
-    return Problem(*blocks, strength, cosine, counted, table)
+    return problem_of(*blocks, task.prior)
+
+
+def problem_of(
+    rows: Any, weights: Any, prior: CentrePrior, alpha_mean: float = ALPHA_MEAN
+) -> Problem:
+    """Rows in blocks (B, n, p) with the numbers of the prior."""
+    dim = rows.shape[-1]
+    logs, levels = prior_quantiles(prior, dim)
+    return Problem(
+        rows,
+        weights,
+        strength=_number(prior.strength),
+        cosine=_number(prior.cosine),
+        prior_rows=_number(prior.rows),
+        log_constant=_number(log_constant(prior.cosine, prior.rows, dim)),
+        table=(jnp.asarray(logs), jnp.asarray(levels)),
+        alpha_mean=_number(alpha_mean),
+    )
+
+
+def _number(value: float) -> Any:
+    return jnp.asarray(value, jnp.result_type(float))
 
 
 def start_of(
     rng: np.random.Generator, task: Task, rows: MemoryRows, live: np.ndarray, problem: Problem
 ) -> Chain:
-    """Near the result of some passes of a maximisation, from a start of its own."""
-    short = task._replace(inference=Maximise(n_starts=1, n_passes=ascent.START_PASSES))
+    """Near the result of some passes of a maximisation, from a start of its own.
+
+    An infinite mixture has room for as many clusters again, and none that is empty.
+    """
+    short = task._replace(
+        inference=Maximise(n_starts=1, n_passes=ascent.START_PASSES), progress=False
+    )
     sample = rows.sample(rng, ascent.SAMPLE)
-    found = ascent.fit(rng, short, sample, sample).mixture
+    found = ascent.fit(rng, short, sample, sample, empty=True).mixture
     parts = [np.argmax(part, axis=1) for part, _ in shares(rows, *log_mixture(found))]
     labels = np.concatenate(parts)[live]
-    counts = np.bincount(labels, rows.weights[live], minlength=task.n_components)
+    if task.infinite:
+        found, places = used_only(found, labels)
+        labels = places[labels]
+    n = len(found.weights)
+    counts = np.bincount(labels, rows.weights[live], minlength=n)
     filled = np.pad(labels, (0, problem.weights.size - len(labels)))
-    return Chain(
+    chain = Chain(
         jnp.asarray(found.directions),
         jnp.asarray(found.concentrations),
         jnp.log(jnp.asarray(found.weights)),
-        jnp.asarray(task.alpha, jnp.result_type(float)),
+        _number(task.alpha),
         jnp.asarray(filled.reshape(problem.weights.shape), jnp.int32),
         jnp.asarray(counts),
-        jnp.zeros((), jnp.result_type(float)),
+        _number(0.0),
         jnp.array(False),
     )
+    return with_room(chain, ROOM) if task.infinite else chain
 
 
-def _with_more_room(chains: Chain) -> Chain:
-    """Room for twice as many clusters; nothing is in the new places until the next sweep."""
+def with_room(chain: Chain, room: int, axis: int = 0) -> Chain:
+    """Room for so many clusters; nothing is in the new places until the next sweep."""
 
     def wider(leaf: Any, value: float) -> Any:
         leaf = np.asarray(leaf)
-        extra = [(0, 0), (0, leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2)
+        extra = [(0, 0)] * leaf.ndim
+        extra[axis] = 0, room - leaf.shape[axis]
         return jnp.asarray(np.pad(leaf, extra, constant_values=value))
 
-    return chains._replace(
-        directions=wider(chains.directions, 0.0),
-        concentrations=wider(chains.concentrations, 1.0),
-        log_weights=wider(chains.log_weights, -np.inf),
-        counts=wider(chains.counts, 0.0),
-        overflow=jnp.zeros_like(chains.overflow, bool),
+    return chain._replace(
+        directions=wider(chain.directions, 0.0),
+        concentrations=wider(chain.concentrations, 1.0),
+        log_weights=wider(chain.log_weights, -np.inf),
+        counts=wider(chain.counts, 0.0),
+        overflow=jnp.zeros_like(chain.overflow, bool),
     )

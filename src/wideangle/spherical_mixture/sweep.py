@@ -1,7 +1,8 @@
 r"""One sweep of the Gibbs sampler over clusters of directions, finite or infinite.
 
-In turn: the order of the clusters (the mutual-angular chain depends on it), alpha, the weights, for
-an infinite mixture the slice and the clusters above it, the assignments, the centres, the
+In turn: for an infinite mixture splits and merges (:mod:`wideangle.spherical_mixture.split_merge`);
+the order of the clusters (the mutual-angular chain depends on it), alpha, the weights, for an
+infinite mixture the slice and the clusters above it, the assignments, the centres, the
 concentrations.
 
 * **Weights.** Finite: a Dirichlet distribution given the counts. Infinite: sticks
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,47 +37,9 @@ from wideangle.infer.slice import on_log_scale, slice_sampler
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere import vmf
 from wideangle.sphere.vmf import log_mean_exp
-from wideangle.spherical_mixture.weights import ALPHA_MEAN
+from wideangle.spherical_mixture.split_merge import split_or_merge
+from wideangle.spherical_mixture.state import Chain, Design, Problem, last_used, log_order
 from wideangle.types import Array, Key, Scalar
-
-
-class Chain(NamedTuple):
-    """State of a chain; K is the number of clusters, or the room for them."""
-
-    directions: Array
-    concentrations: Array
-    log_weights: Array
-    alpha: Scalar
-    assignments: Array
-    """Cluster of every row, in blocks as the rows are."""
-    counts: Array
-    """Weight of the rows of each cluster."""
-    log_lik: Scalar
-    """Log density of the rows, given weights, centres and concentrations before the last pass."""
-    overflow: Array
-    """Whether the room was too small in this sweep or an earlier one."""
-
-
-class Problem(NamedTuple):
-    """Rows, and numbers of the prior."""
-
-    rows: Array
-    """(B, n, p), single precision, of length one; rows of weight zero fill the last block."""
-    weights: Array
-    """(B, n)."""
-    strength: Scalar
-    cosine: Scalar
-    prior_rows: Scalar
-    table: tuple[Array, Array]
-    """Logarithms of concentrations and their distribution function under the prior."""
-
-
-class Design(NamedTuple):
-    """What decides which program is compiled."""
-
-    kind: str
-    infinite: bool
-    learn_alpha: bool
 
 
 @cache
@@ -91,24 +54,41 @@ def recipe_of(design: Design) -> Callable[..., Update]:
 
 def sweep(key: Key, chain: Chain, problem: Problem, design: Design) -> tuple[Chain, Any]:
     """Move everything once."""
-    keys = jax.random.split(key, 7)
-    n_live = _last_used(chain.counts) if design.infinite else len(chain.counts)
-    live = jnp.arange(len(chain.counts)) < n_live
-    chain = chain._replace(directions=jnp.where(live[:, None], chain.directions, 0.0))
+    keys = jax.random.split(key, 9)
+    infos: dict[str, Info] = {}
+    if design.infinite:
+        chain = without_tail(chain)
+        chain, infos["split or merge"] = split_or_merge(keys[7], chain, problem, design.kind)
+    n_live, live = _living(chain, design)
     chain, order = reorder(keys[0], chain, n_live, problem, design)
     if design.learn_alpha:
-        chain = move_alpha(keys[1], chain, live, design)
+        chain = move_alpha(keys[1], chain, live, problem, design)
     chain, log_left = draw_weights(keys[2], chain, live, design)
     if design.infinite:
         chain = draw_tail(keys[3], chain, live, problem, design)
     chain, resultants = draw_assignments(keys[4], chain, log_left, problem, design)
-    chain, centres = move_centres(keys[5], chain, resultants, problem, design)
+    if design.infinite:
+        chain = without_tail(chain)
+    n_live, live = _living(chain, design)
+    chain, centres = move_centres(keys[5], chain, n_live, resultants, problem, design)
     chain, tightness = move_concentrations(keys[6], chain, resultants, problem)
-    return chain, {"order": order, "centres": centres, "concentrations": tightness}
+    if design.infinite:
+        chain = draw_tail(keys[8], chain, live, problem, design)
+    infos |= {"order": order, "centres": centres, "concentrations": tightness}
+    return chain, infos
 
 
-def _last_used(counts: Array) -> Array:
-    return jnp.max(jnp.where(counts > 0, jnp.arange(len(counts)), -1)) + 1
+def _living(chain: Chain, design: Design) -> tuple[Any, Array]:
+    """Number of places that are in the state, and which they are."""
+    n = len(chain.counts)
+    n_live = last_used(chain.counts) if design.infinite else n
+    return n_live, jnp.arange(n) < n_live
+
+
+def without_tail(chain: Chain) -> Chain:
+    """Without the centres after the last cluster that has rows; zeros pad."""
+    live = jnp.arange(len(chain.counts)) < last_used(chain.counts)
+    return chain._replace(directions=jnp.where(live[:, None], chain.directions, 0.0))
 
 
 def _prior(chain: Chain, problem: Problem, design: Design) -> MutualAngular:
@@ -123,22 +103,15 @@ def _places(key: Key, n: int) -> Key:
 # ---------------------------------------------------------------- order, alpha, weights
 
 
-def log_order(counts: Array, alpha: Scalar, live: Array) -> Scalar:
-    """Log probability of the counts in their order with the sticks integrated out.
-
-    Parts that no permutation of the counts changes are left out.
-    """
-    from_here = jnp.cumsum(counts[::-1])[::-1]
-    terms = gammaln(alpha + from_here - counts) - gammaln(1.0 + alpha + from_here)
-    return jnp.sum(jnp.where(live, terms, 0.0))
-
-
 def reorder(
     key: Key, chain: Chain, n_live: Any, problem: Problem, design: Design
 ) -> tuple[Chain, Info]:
-    """Offer every cluster to change places with another one."""
-    n = len(chain.counts)
-    index = jnp.arange(n)
+    """Offer every cluster to change places with another one.
+
+    In an infinite mixture the last place keeps a cluster that has rows: without that, a swap
+    could shorten the order and nothing could undo it.
+    """
+    index = jnp.arange(len(chain.counts))
     prior = _prior(chain, problem, design)
 
     def density(order: Array) -> Scalar:
@@ -154,11 +127,11 @@ def reorder(
         tried = order.at[place].set(order[other]).at[other].set(order[place])
         reached = density(tried)
         accepted, chance = accept(key_accept, reached - level)
-        accepted = accepted & (place < n_live)
-        total = total + jnp.where(place < n_live, chance, 0.0)
-        return jnp.where(accepted, tried, order), jnp.where(accepted, reached, level), total
+        if design.infinite:
+            accepted &= chain.counts[tried[n_live - 1]] > 0
+        return *choose(accepted, (tried, reached), (order, level)), total + chance
 
-    order, _, total = lax.fori_loop(0, n, swap, (index, density(index), jnp.zeros(())))
+    order, _, total = lax.fori_loop(0, n_live, swap, (index, density(index), jnp.zeros(())))
     places = jnp.zeros_like(index).at[order].set(index)
     moved = chain._replace(
         directions=chain.directions[order],
@@ -167,15 +140,15 @@ def reorder(
         counts=chain.counts[order],
         assignments=places[chain.assignments].astype(chain.assignments.dtype),
     )
-    return moved, make_info(total / n_live, evaluations=n)
+    return moved, make_info(total / n_live, evaluations=n_live)
 
 
-def move_alpha(key: Key, chain: Chain, live: Array, design: Design) -> Chain:
+def move_alpha(key: Key, chain: Chain, live: Array, problem: Problem, design: Design) -> Chain:
     """Slice sampling of log alpha, with the weights integrated out."""
     counts, n = chain.counts, len(chain.counts)
 
     def density(alpha: Scalar) -> Scalar:
-        value = -alpha / ALPHA_MEAN
+        value = -alpha / problem.alpha_mean
         if design.infinite:
             return value + jnp.sum(live) * jnp.log(alpha) + log_order(counts, alpha, live)
         share = alpha / n
@@ -291,9 +264,9 @@ def _categorical(key: Key, logits: Array) -> Array:
 
 
 def move_centres(
-    key: Key, chain: Chain, resultants: Array, problem: Problem, design: Design
+    key: Key, chain: Chain, n_live: Any, resultants: Array, problem: Problem, design: Design
 ) -> tuple[Chain, Info]:
-    """Every centre once, from first to last."""
+    """Every centre once, from first to last; zeros pad."""
     n = len(chain.counts)
     prior = _prior(chain, problem, design)
     index = jnp.arange(n)
@@ -313,8 +286,8 @@ def move_centres(
         return (*choose(accepted, (tried, reached), (directions, level)), total + chance)
 
     start = chain.directions, prior.log_ratio_to_uniform(chain.directions), jnp.zeros(())
-    directions, _, total = lax.fori_loop(0, n, move, start)
-    return chain._replace(directions=directions), make_info(total / n, evaluations=n)
+    directions, _, total = lax.fori_loop(0, n_live, move, start)
+    return chain._replace(directions=directions), make_info(total / n_live, evaluations=n_live)
 
 
 def move_concentrations(

@@ -52,6 +52,11 @@ class Mixture(NamedTuple):
     concentrations: np.ndarray
     weights: np.ndarray
 
+    def only(self, chosen: np.ndarray) -> Mixture:
+        """Some of the clusters, which take the weights of the others."""
+        directions, concentrations, weights = (leaf[chosen] for leaf in self)
+        return Mixture(directions, concentrations, weights / weights.sum())
+
 
 class Fitted(NamedTuple):
     """What a fit gives back."""

@@ -30,6 +30,8 @@ class WeightFactors(NamedTuple):
     alpha: float
     gain: float
     """Expected log prior minus expected log factor: the part of the bound."""
+    counts: np.ndarray
+    """Weight of the rows of each cluster, (K,)."""
 
 
 def fit_weights(counts: np.ndarray, alpha: float, *, infinite: bool, learn: bool) -> WeightFactors:
@@ -47,12 +49,12 @@ def fit_weights(counts: np.ndarray, alpha: float, *, infinite: bool, learn: bool
     if learn:
         gain -= alpha / ALPHA_MEAN + np.log(ALPHA_MEAN)
     if not infinite:
-        return WeightFactors(logs, first / first.sum(), alpha, gain)
+        return WeightFactors(logs, first / first.sum(), alpha, gain, counts)
     parts = first / (first + rest)
     parts[-1] = 1.0
     left = np.append(1.0, np.cumprod(1.0 - parts)[:-1])
     expected = logs + np.append(0.0, np.cumsum(others)[:-1])
-    return WeightFactors(expected, parts * left, alpha, gain)
+    return WeightFactors(expected, parts * left, alpha, gain, counts)
 
 
 def _parameters(counts: np.ndarray, alpha: float, infinite: bool) -> tuple[np.ndarray, np.ndarray]:
