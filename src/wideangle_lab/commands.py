@@ -26,24 +26,29 @@ def bench(
             "--area",
             "-a",
             help="Measure this area only and put it into the record that is there; may be given "
-            "several times. `defaults` and `regression`, default fits of real tables, take "
-            "hours, have records of their own, and go on where they were stopped.",
+            "several times. `defaults` and `regression`, default fits of real tables, and "
+            "`clusters`, a study of their number, take long, have records of their own, and go "
+            "on where they were stopped.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Of these two: this table only; may be given several times."),
+        typer.Option("--only", help="Of these: this table only; may be given several times."),
     ] = None,
     again: Annotated[
         bool,
-        typer.Option("--again", help="Of these two: repeat fits that the record has, not rivals."),
+        typer.Option("--again", help="Of these: repeat fits that the record has, not rivals."),
     ] = False,
     part: Annotated[
-        str | None, typer.Option("--part", help="Of these two: `fit` (ours) or `rivals` only.")
+        str | None,
+        typer.Option(
+            "--part",
+            help="Of these: `fit` (ours) or `rivals`; `study`, `chains` (on a GPU) or `speed`.",
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Of these two: fits at once; seconds are left out.", min=1),
+        typer.Option("--jobs", help="Of these: fits at once; seconds are left out.", min=1),
     ] = None,
 ) -> None:
     """Measure speed and effective samples per second against other libraries.

@@ -35,8 +35,12 @@ AREAS = {
 }
 """Area to module; a new area is a module with ``measure(settings) -> list[Case]`` and a line."""
 
-PANELS = ("defaults", "regression")
-"""Takes hours, is measured only when it is named, and has a record of its own, of cells."""
+PANELS = {
+    "defaults": "wideangle_lab.bench.defaults.loop",
+    "regression": "wideangle_lab.bench.defaults.loop",
+    "clusters": "wideangle_lab.bench.clusters.study",
+}
+"""Each takes long, is measured only when it is named, and has a record of its own, of cells."""
 
 
 class Size(NamedTuple):
@@ -69,14 +73,14 @@ def run(
     Further settings are those of the panels of default fits, :mod:`wideangle_lab.bench.defaults`.
     """
     if len(areas) == 1 and areas[0] in PANELS:
-        from wideangle_lab.bench.defaults import loop
-
-        name = f"{areas[0]}-quick" if quick else areas[0]
-        output = output or FOLDER / f"{name}.json"
-        return loop.run(output, panel=areas[0], quick=quick, seed=seed, **of_panels)
+        panel = areas[0]
+        output = output or FOLDER / f"{panel}{'-quick' * quick}.json"
+        if panel != "clusters":
+            of_panels["panel"] = panel
+        return import_module(PANELS[panel]).run(output, quick=quick, seed=seed, **of_panels)
     if any(panel in areas for panel in PANELS) or any(of_panels.values()):
         raise ValueError(
-            "the areas defaults and regression are measured by themselves, and have --only, "
+            f"the areas {', '.join(PANELS)} are measured by themselves, and have --only, "
             "--again, --part and --jobs."
         )
     if unknown := [area for area in areas if area not in AREAS]:

@@ -1,0 +1,119 @@
+"""The same study by sampling: the chains of all corpora, splits and strengths at once.
+
+That is what a GPU is for: hundreds of chains of a few hundred sweeps take as long as one. Rows of
+the inner split have the shape of all, those left out weigh nothing, so that one program does for
+both. Each chain gives the mean density of held-out rows over its draws, and the partition of its
+last one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from wideangle.settings import Maximise
+from wideangle.sphere.vmf import inverse_on_host, log_mean_exp
+from wideangle.spherical_mixture.ascent import with_tightness
+from wideangle.spherical_mixture.centres import CentrePrior
+from wideangle.spherical_mixture.rows import MemoryRows
+from wideangle.spherical_mixture.sampling import make_problem, start_of
+from wideangle.spherical_mixture.state import Chain, Design, Problem
+from wideangle.spherical_mixture.sweep import sweep
+from wideangle.spherical_mixture.task import ALPHA, TIGHTNESS_ROWS, Task
+from wideangle.types import Array, Key
+from wideangle_lab.bench.clusters.corpora import Parts
+
+N_WARMUP, N_DRAWS, THIN = 150, 24, 5
+DESIGN = Design("I", infinite=False, learn_alpha=True)
+
+
+class Found(NamedTuple):
+    """What a chain leaves."""
+
+    log_density: Array
+    """Of held-out rows, of the mean density over draws, (n,)."""
+    labels: Array
+    """Of training rows, in the last draw."""
+    predicted: Array
+    """Of held-out rows, in the last draw."""
+    used: Array
+    """Clusters that have rows, mean over draws."""
+
+
+class Job(NamedTuple):
+    """The chains of one split: inner and outer, for every strength."""
+
+    start: Chain
+    problem: Problem
+    held_out: np.ndarray
+
+
+def jobs_of(parts: Parts, n_clusters: int, cosines: tuple[float, ...], seed: int) -> list[Job]:
+    """First the inner ones, strength by strength, then the outer ones."""
+    rng = np.random.default_rng(seed)
+    n_rows, dim = parts.train.shape
+    fitted, left_out = train_test_split(np.arange(n_rows), test_size=0.25, random_state=seed)
+    inner = np.zeros(n_rows)
+    inner[fitted] = 1.0
+    found = []
+    for weights, held_out in ((inner, parts.train[left_out]), (np.ones(n_rows), parts.test)):
+        prior = CentrePrior(0.0, np.nan, TIGHTNESS_ROWS)
+        task = Task(n_clusters, False, prior, ALPHA, True, Maximise(), False)
+        rows = MemoryRows(parts.train, weights)
+        task = with_tightness(rng, task, rows)
+        problem = make_problem(parts.train, weights, task)
+        # Rows that weigh nothing take part in nothing: any cluster will do for them.
+        start = start_of(rng, task, rows, np.arange(n_rows), problem)
+        for cosine in cosines:
+            strength = jnp.asarray(float(inverse_on_host(cosine, dim)))
+            found.append(Job(start, problem._replace(strength=strength), held_out))
+    return found
+
+
+@jax.jit
+@jax.vmap
+def advance(key: Key, chain: Chain, problem: Problem, held_out: Array) -> Found:
+    """Warm-up and draws of one chain."""
+
+    def move(number: Array, chain: Chain) -> Chain:
+        moved, _ = sweep(jax.random.fold_in(key, number), chain, problem, DESIGN)
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), moved, chain)
+
+    def draw(carry: tuple[Chain, Array, Array], number: Array) -> tuple[Any, Array]:
+        chain, total, _ = carry
+        first = N_WARMUP + number * THIN
+        chain = jax.lax.fori_loop(first, first + THIN, move, chain)
+        natural = chain.concentrations[:, None] * chain.directions
+        offsets = chain.log_weights - log_mean_exp(chain.concentrations, held_out.shape[1])
+        logits = jnp.dot(held_out, natural.T, precision="highest") + offsets
+        total = jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=1))
+        return (chain, total, jnp.argmax(logits, axis=1)), jnp.sum(chain.counts > 0)
+
+    chain = jax.lax.fori_loop(0, N_WARMUP, move, chain)
+    nothing = jnp.full(len(held_out), -jnp.inf), jnp.zeros(len(held_out), int)
+    (chain, total, predicted), used = jax.lax.scan(draw, (chain, *nothing), jnp.arange(N_DRAWS))
+    labels = chain.assignments.reshape(-1)
+    return Found(total - jnp.log(N_DRAWS), labels, predicted, jnp.mean(used))
+
+
+def run(jobs: list[Job], seed: int) -> tuple[list[Found], float]:
+    """All chains at once, each with its own number of held-out rows, and the seconds."""
+    began = time.perf_counter()
+    n_test = max(len(job.held_out) for job in jobs)
+    held_out = [np.pad(job.held_out, ((0, n_test - len(job.held_out)), (0, 0))) for job in jobs]
+    chains, problems = (
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *column)
+        for column in ([job.start for job in jobs], [job.problem for job in jobs])
+    )
+    keys = jax.random.split(jax.random.key(seed), len(jobs))
+    found = jax.tree.map(np.asarray, advance(keys, chains, problems, jnp.asarray(held_out)))
+    each = []
+    for i, job in enumerate(jobs):
+        one, n = Found(*(leaf[i] for leaf in found)), len(job.held_out)
+        each.append(one._replace(log_density=one.log_density[:n], predicted=one.predicted[:n]))
+    return each, time.perf_counter() - began

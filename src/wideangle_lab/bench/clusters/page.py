@@ -1,0 +1,216 @@
+"""From the record to docs/clusters.md.
+
+``python -m wideangle_lab.bench.clusters.page results/bench/clusters.json docs/clusters.md``
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from wideangle_lab.bench.clusters.corpora import TITLES
+from wideangle_lab.bench.page import machine_of
+from wideangle_lab.bench.record import OURS, from_json, show
+from wideangle_lab.marks import fill_page
+
+WORDS = {"map": "Maximisation", "vi": "Variational inference", "mcmc": "Sampling"}
+COMMAND = "wideangle bench --area clusters"
+Cell = Mapping[str, Any]
+
+
+class Interval(NamedTuple):
+    """A mean over splits, and how far from it 95 % of such means lie."""
+
+    mean: float
+    half: float
+
+    @property
+    def sign(self) -> int:
+        """1 above zero, -1 below, 0 where that is open."""
+        return int(np.sign(self.mean)) if abs(self.mean) > self.half else 0
+
+    def __str__(self) -> str:
+        """Bold where it is not open."""
+        text = f"{self.mean:+.2f} ± {self.half:.2f}"
+        return f"**{text}**" if self.sign else text
+
+
+def paired(differences: Sequence[float]) -> Interval:
+    """Student's interval of a mean of paired differences."""
+    values = np.asarray(differences, float)
+    if len(values) < 2:  # noqa: PLR2004
+        return Interval(float(values.mean()), np.inf)
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    return Interval(float(values.mean()), float(error * student.ppf(0.975, len(values) - 1)))
+
+
+class Table(NamedTuple):
+    """All cells of a corpus with one inference."""
+
+    corpus: str
+    cells: Mapping[int, Mapping[str, Cell]]
+    """By number of clusters, then by split."""
+
+    @property
+    def title(self) -> str:
+        """As the page names it."""
+        return TITLES[self.corpus]
+
+    @property
+    def most(self) -> int:
+        """The largest number of clusters."""
+        return max(self.cells)
+
+    def difference(self, n: int, score: str) -> Interval:
+        """With repulsion minus without."""
+        cells = self.cells[n].values()
+        return paired([cell["with"][score] - cell["without"][score] for cell in cells])
+
+    def mean(self, n: int, model: str, score: str) -> float:
+        """Over splits."""
+        return float(np.mean([cell[model][score] for cell in self.cells[n].values()]))
+
+    def tuned(self, split: str) -> int:
+        """The number of clusters that training rows choose, without repulsion."""
+        return max(self.cells, key=lambda n: self.cells[n][split]["inner"]["0"])
+
+    def beside_tuned(self, model: str, score: str) -> Interval:
+        """The largest number of clusters minus the one that was chosen, without repulsion."""
+        return paired([
+            cell[model][score] - self.cells[self.tuned(split)][split]["without"][score]
+            for split, cell in self.cells[self.most].items()
+        ])  # fmt: skip
+
+
+def tables(record: Mapping[str, Any], inference: str) -> list[Table]:
+    """Corpora that were measured, in order, with the splits that are whole."""
+    found = []
+    for corpus in TITLES:
+        cells: dict[int, dict[str, Cell]] = {}
+        for name, cell in record["cells"].items():
+            where, split, how, clusters = name.split("/")
+            if (where, how) == (corpus, inference):
+                cells.setdefault(int(clusters), {})[split] = cell
+        splits = set.intersection(*map(set, cells.values())) if cells else set()
+        if splits:
+            whole = {n: {s: cells[n][s] for s in sorted(splits)} for n in sorted(cells)}
+            found.append(Table(corpus, whole))
+    return found
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """What the page says of the record."""
+    parts = []
+    for inference, words in WORDS.items():
+        if found := tables(record, inference):
+            parts += [f"### {words}", verdict(found), promise(found), grid(found)]
+    if "speed" in record:
+        parts += ["### Seconds", speed(record["speed"])]
+    parts.append(where(record))
+    return "\n\n".join(parts)
+
+
+def where(record: Mapping[str, Any]) -> str:
+    """Seeds, machines, versions and commits."""
+    lines = [
+        f"- {name}: seed {one['seed']}, finished {one['finished']}, load {_load(one):g}, on "
+        f"{machine_of(one)}; commit {one['commit'] or 'unknown'}"
+        for name, one in sorted(record["stamps"].items())
+    ]
+    return "\n".join([f"Measured by `{COMMAND}`:", "", *lines])
+
+
+def _load(stamp: Mapping[str, Any]) -> float:
+    return stamp["machine"]["load_at_start"][0]
+
+
+def verdict(found: Sequence[Table]) -> str:
+    """The promise in one paragraph: too many clusters, with and without."""
+    most = found[0].most
+    score = "log_density"
+
+    def count(of: Callable[[Table], Interval]) -> str:
+        signs = [of(table).sign for table in found]
+        return f"higher on {signs.count(1)}, lower on {signs.count(-1)}, open on {signs.count(0)}"
+
+    return (
+        f"With {most} clusters, held-out log density with repulsion is, beside none: "
+        f"{count(lambda t: t.difference(most, score))} of {len(found)} corpora. Beside a number "
+        f"of clusters chosen on training rows, {most} with repulsion are "
+        f"{count(lambda t: t.beside_tuned('with', score))}; without repulsion "
+        f"{count(lambda t: t.beside_tuned('without', score))}."
+    )
+
+
+def promise(found: Sequence[Table]) -> str:
+    """Too many clusters beside the chosen number."""
+    most = found[0].most
+    rows = [
+        f"| corpus | chosen | log density, {most} without repulsion | with | NMI, without | with | "
+        "rare classes, without | with |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for table in found:
+        chosen = sorted({table.tuned(split) for split in table.cells[table.most]})
+        values = [
+            table.beside_tuned(model, score)
+            for score in ("log_density", "nmi", "rare_recall")
+            for model in ("without", "with")
+        ]
+        names = ", ".join(map(str, chosen))
+        rows.append(f"| {table.title} | {names} | {' | '.join(map(str, values))} |")
+    return "\n".join(rows)
+
+
+def grid(found: Sequence[Table]) -> str:
+    """Every number of clusters."""
+    rows = [
+        "| corpus | clusters | strength chosen | used, without and with | log density without | "
+        "with minus without | NMI | with minus without | k-means | recall of rare classes | "
+        "with minus without | k-means |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for table in found:
+        for n, cells in table.cells.items():
+            strengths = ", ".join(f"{cell['chosen']:g}" for cell in cells.values())
+            used = [table.mean(n, model, "used") for model in ("without", "with")]
+            values = [f"{table.mean(n, 'without', 'log_density'):.2f}"]
+            values += [str(table.difference(n, "log_density"))]
+            for score in ("nmi", "rare_recall"):
+                values += [f"{table.mean(n, 'without', score):.2f}"]
+                values += [
+                    str(table.difference(n, score)),
+                    f"{table.mean(n, 'k-means', score):.2f}",
+                ]
+            rows.append(
+                f"| {table.title} | {n} | {strengths} | {used[0]:.0f}, {used[1]:.0f} | "
+                f"{' | '.join(values)} |"
+            )
+    return "\n".join(rows)
+
+
+def speed(cases: Sequence[Mapping[str, Any]]) -> str:
+    """A pass beside others, and the wishes."""
+    rows = ["| case | beside | ours, s | other, s | ours over other | wished |"]
+    rows.append("|---|---|---:|---:|---:|---:|")
+    for case in map(from_json, cases):
+        for name, factor in case.factors().items():
+            ours, other = case.entries[OURS].median, case.entries[name].median
+            wish = f"at most {1 / case.targets[name]:g}" if name in case.targets else ""
+            missed = " **missed**" if name in case.missed() else ""
+            rows.append(
+                f"| {case.name} | {name} | {show(ours)} | {show(other)} | "
+                f"{1 / factor.median:.2f} | {wish}{missed} |"
+            )
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    found = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    fill_page(Path(sys.argv[2]), {"record": render(found)})
