@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.latent_features import parallel as row_parallel
+from wideangle import machine_code
 from wideangle.latent_features.sampler import columns as by_columns
 from wideangle.latent_features.sampler.assignments import decide, draw_randomness, sweep_rows
 from wideangle.latent_features.sampler.columns import sweep_columns
@@ -64,7 +64,7 @@ def test_a_fixed_length_of_the_loop_and_threads_change_nothing(monkeypatch):
     randomness = draw_randomness(jax.random.key(1), len(weights), np.float64)
     arguments = (randomness, used, products, inner, weights, 10, 1.0)
     reference = sweep_rows(*arguments)
-    monkeypatch.setattr(row_parallel, "THREADED_WORK", 0)
+    monkeypatch.setattr(machine_code, "THREADED_WORK", 0)
     np.testing.assert_array_equal(reference, sweep_rows(*arguments))
     fixed = jax.jit(lambda *a: sweep_columns(*a, fixed_length=True))(*arguments)
     np.testing.assert_array_equal(reference, fixed)

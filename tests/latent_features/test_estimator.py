@@ -27,7 +27,7 @@ from wideangle import (
 from wideangle.convergence import ConvergenceWarning
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features.posterior import some_draws
-from wideangle.latent_features.predict import stacked
+from wideangle.latent_features.predict import score as lfm_score
 from wideangle.latent_features.predict.score import activation, expected_rows
 from wideangle.latent_features.search.start import Start
 
@@ -427,7 +427,7 @@ def test_stacked_chains_are_weighed_by_hidden_entries(tmp_path):
 
 def test_a_chain_that_cannot_predict_hidden_entries_has_no_weight():
     model = fitted()
-    hidden = stacked.hidden_entries(X, 0)
+    hidden = lfm_score.hidden_entries(X, 0)
     assert hidden.sum() == int(np.ceil(0.05 * X.size))
     matrix, offset = model.scaling_.apply(X)
     wrong = [
@@ -436,7 +436,7 @@ def test_a_chain_that_cannot_predict_hidden_entries_has_no_weight():
     ]
     chains = model.chains_._replace(draws=wrong)
     np.testing.assert_array_equal(
-        stacked.chain_weights(chains, matrix, hidden, 0, offset), [0.0, 1.0]
+        lfm_score.chain_weights(chains, matrix, hidden, 0, offset), [0.0, 1.0]
     )
-    gaps = stacked.hidden_entries(GAPS, 1)
+    gaps = lfm_score.hidden_entries(GAPS, 1)
     assert not np.isnan(GAPS[gaps]).any()

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.latent_features.rows.protocol import Rows, Span
+from wideangle.latent_features.rows import Rows, Span
 from wideangle.latent_features.sampler.directions import Tuning, start_tuning
 from wideangle.latent_features.sampler.sweep import SweepInfo
 from wideangle.latent_features.state import Design, Draw, Features, Hyper, room_for, with_room

@@ -21,11 +21,9 @@ from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import (
     MAX_FEATURES,
-    SAMPLE_SWEEPS,
     Fitted,
     Task,
     fit,
-    fit_on_disk,
     n_workers,
 )
 from wideangle.latent_features.posterior import (
@@ -38,7 +36,7 @@ from wideangle.latent_features.posterior import (
     to_arviz,
     trace,
 )
-from wideangle.latent_features.predict import score, stacked
+from wideangle.latent_features.predict import score
 from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows import home_of, on_device, rows_for_sweeps, rows_in_memory
 from wideangle.latent_features.settings import (
@@ -218,7 +216,7 @@ class LatentFeatureModel(
             self._keep(self._run(key, matrix, offset), X.shape[0])
         if hidden is not None:
             matrix, offset = self.scaling_.apply(X)
-            found = stacked.chain_weights(self.chains_, matrix, hidden, self._seed, offset)
+            found = score.chain_weights(self.chains_, matrix, hidden, self._seed, offset)
             self.chains_ = self.chains_._replace(stacked=found)
         return self
 
@@ -255,7 +253,7 @@ class LatentFeatureModel(
                 "inference.combine='stacking': entries are hidden from the fit as missing, for "
                 "which rows must be dense; use X.toarray() or combine='equal'."
             )
-        hidden = stacked.hidden_entries(X, self._seed)
+        hidden = score.hidden_entries(X, self._seed)
         return hidden, np.where(hidden, np.nan, X)
 
     def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
@@ -272,7 +270,7 @@ class LatentFeatureModel(
         folder : path, optional
             Where assignments are kept meanwhile; by default the system's folder for such files.
         """
-        from wideangle.latent_features.rows.disk import DiskRows, SlicedSource, draw_sample
+        from wideangle.latent_features.rows import disk
 
         self._validate_params()
         self._check_settings(source.shape[1])
@@ -289,19 +287,14 @@ class LatentFeatureModel(
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         key = self._draw_seed()
-        self.scaling_ = learn_scaling(SlicedSource(source), standardise=self.standardise)
-        sample, some = draw_sample(source, self._seed)
+        self.scaling_ = learn_scaling(disk.SlicedSource(source), standardise=self.standardise)
+        sample, some = disk.draw_sample(source, self._seed)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
-        task = self._task(some.shape, Plan(max(plan.n_warmup, SAMPLE_SWEEPS), 1, 1))
-        fitted = fit_on_disk(
-            fit(key, rows, [*rows], task),
-            lambda place, name: DiskRows(source, self.scaling_, place, name, sample),
-            task.design,
-            plan,
-            folder,
-            self.progress,
-        )
+        task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
+        of_sample = fit(key, rows, [*rows], task)
+        where = source, self.scaling_, sample
+        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.progress)
         self._keep(fitted, len(sample))
         return self
 
@@ -315,6 +308,12 @@ class LatentFeatureModel(
             ensure_all_finite="allow-nan",
             reset=reset,
         )
+
+    def _scaled(self, X: Any) -> tuple[Any, Any, np.ndarray | None]:
+        """New rows, checked; the same in the units of the draws, and their offset."""
+        check_is_fitted(self)
+        X = self._check(X, reset=False)
+        return X, *self.scaling_.apply(X)
 
     def _check_settings(self, dim: int) -> None:
         check_not_forked()
@@ -421,9 +420,7 @@ class LatentFeatureModel(
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior probability that each row uses each component, (N, n_components_)."""
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-        matrix, offset = self.scaling_.apply(X)
+        X, matrix, offset = self._scaled(X)
         draws, numbers = some_draws(self.chains_)
         return score.activation(
             draws, self.matched_.index[numbers], matrix, self._seed, offset=offset
@@ -440,9 +437,7 @@ class LatentFeatureModel(
 
     def reconstruct(self, X: Any) -> np.ndarray:
         """Posterior mean of each row without its noise, missing entries filled in, (N, D)."""
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-        matrix, offset = self.scaling_.apply(X)
+        X, matrix, offset = self._scaled(X)
         draws, _ = some_draws(self.chains_)
         rows = score.expected_rows(draws, matrix, self._seed, offset=offset)
         return rows * self.scaling_.scale + self.scaling_.shift
@@ -453,9 +448,7 @@ class LatentFeatureModel(
         Exact for few features, by annealed importance sampling for more. Features of no training
         row are ignored.
         """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
-        matrix, offset = self.scaling_.apply(X)
+        X, matrix, offset = self._scaled(X)
         draws, _ = some_draws(self.chains_)
         found = score.log_likelihood(draws, matrix, self._seed, offset=offset)
         return found - n_observed(X) * np.log(self.scaling_.scale)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,22 +10,21 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from wideangle.infer.run import COMPILING, Progress
 from wideangle.infer.stopping import Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
-from wideangle.latent_features.parallel import share_threads
+from wideangle.latent_features.rows import Rows
 from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.rows.protocol import Rows
 from wideangle.latent_features.search.start import Start, find_features
-from wideangle.latent_features.state import Design, Hyper
-from wideangle.priors.stick_breaking import Buffet
+from wideangle.latent_features.settings import Values, first_guess
+from wideangle.latent_features.state import Design
+from wideangle.machine_code import share_threads
 from wideangle.types import Key
 
 SEARCHING = "searching for features"
@@ -43,19 +41,6 @@ CLIMB, CLIMB_GROWTH, MOST_CLIMBED = 25, 1.5, 2000
 time, and at most."""
 CLIMB_TIME = 0.3
 """Share of the time of a fit that may be spent on them."""
-SAMPLE_SWEEPS = 50
-"""Sweeps on a sample of rows on disk at least: they cost little there."""
-
-
-class Values(NamedTuple):
-    """Numbers above the features, in the units of the scaled rows; None is to be found."""
-
-    alpha: float | None
-    discount: float
-    strength: float
-    noise_variance: float | None
-    concentration: float
-    rate: float | None
 
 
 @dataclass(frozen=True)
@@ -346,48 +331,6 @@ def _on_device(device: Any, action: Callable[[int], Any], i: int) -> Any:
         return action(i)
 
 
-def fit_on_disk(
-    fitted: Fitted,
-    make_rows: Callable[[Path, str], Any],
-    design: Design,
-    plan: Plan,
-    folder: Any,
-    progress: bool | None,
-) -> Fitted:
-    """Take chains of a sample up on all rows, which stay on disk, one chain after the other.
-
-    ``make_rows`` makes the rows of a chain from a folder and a name for its files there.
-    """
-    chains, interrupted = [], fitted.interrupted
-    total = len(fitted.chains) * plan.n_sweeps
-    with (
-        tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place,
-        Progress(total, 0, progress) as bar,
-    ):
-        for number, warm in enumerate(fitted.chains):
-            if interrupted:
-                break
-            chain = Chain(jax.random.fold_in(warm.key, 1), warm.features, warm.tuning)
-            rows, done = make_rows(Path(place), f"chain-{number}"), number * plan.n_sweeps
-
-            def after(chain: Chain, done: int = done) -> bool:
-                bar.at(done + chain.n_done)
-                return False
-
-            try:
-                chain.features = rows.begin(chain.key, chain.features)
-                run_chain(chain, rows, design.without_births(), plan, after=after)
-            except KeyboardInterrupt:
-                interrupted = True
-            finally:
-                rows.close()
-            if chain.draws:
-                chains.append(chain)
-    if not chains:
-        raise KeyboardInterrupt("stopped before the first draw that is kept")
-    return Fitted(chains, fitted.objectives, interrupted)
-
-
 @contextmanager
 def _stopping(stop: threading.Event) -> Iterator[None]:
     """Ask the work to stop when anything goes wrong here: the pool waits for it."""
@@ -451,27 +394,6 @@ def rising(values: np.ndarray) -> bool:
 def tolerance(n_rows: int) -> float:
     """Nats by which starts may differ and count as the same: one feature costs far more."""
     return 10.0 + 0.02 * n_rows
-
-
-def first_guess(start: Start, values: Values, design: Design, rows: MemoryRows) -> Hyper:
-    """Hyperparameters to begin with; those that are learned fit the start."""
-    n_features = len(start.features)
-    harmonic = np.sum(1.0 / np.arange(1, rows.n_rows + 1))
-    lengths = np.linalg.norm(start.features, axis=1)
-    rate = values.rate
-    if rate is None and design.features == "gaussian":
-        rate = (n_features * rows.dim + 1.0) / (float(np.sum(lengths**2)) + 1.0)
-    elif rate is None:
-        shape = design.magnitude_shape
-        rate = (shape * n_features + design.rate.shape) / (lengths.sum() + design.rate.rate)
-    alpha = max(n_features, 1) / harmonic if values.alpha is None else values.alpha
-    noise = start.noise_variance if values.noise_variance is None else values.noise_variance
-
-    def number(value: float) -> jax.Array:
-        return jnp.asarray(value, jnp.result_type(float))
-
-    buffet = Buffet(*map(number, (alpha, values.discount, values.strength)))
-    return Hyper(buffet, *map(number, (max(noise, 1e-8), values.concentration, rate)))
 
 
 def n_workers(n_jobs: int | None, n_chains: int) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.fit import Values
-from wideangle.latent_features.state import UNIT, Design, Gamma
+from wideangle.latent_features.rows import Rows
+from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.state import UNIT, Design, Gamma, Hyper
+from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
 from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.storage import fingerprint
@@ -33,6 +36,17 @@ BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**19
 """Entries that births and cycles of small features may read in a sweep: small data have time."""
 BLOCK_ENTRIES = 2**20
 """Entries looked at together."""
+
+
+class Values(NamedTuple):
+    """Numbers above the features, in the units of the scaled rows; None is to be found."""
+
+    alpha: float | None
+    discount: float
+    strength: float
+    noise_variance: float | None
+    concentration: float
+    rate: float | None
 
 
 class Scaling(NamedTuple):
@@ -198,6 +212,27 @@ def design_of(
         n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 16)),
     )
     return design, Values(alpha, discount, strength, noise, concentration, rate)
+
+
+def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyper:
+    """Hyperparameters to begin with; those that are learned fit the start."""
+    n_features = len(start.features)
+    harmonic = np.sum(1.0 / np.arange(1, rows.n_rows + 1))
+    lengths = np.linalg.norm(start.features, axis=1)
+    rate = values.rate
+    if rate is None and design.features == "gaussian":
+        rate = (n_features * rows.dim + 1.0) / (float(np.sum(lengths**2)) + 1.0)
+    elif rate is None:
+        shape = design.magnitude_shape
+        rate = (shape * n_features + design.rate.shape) / (lengths.sum() + design.rate.rate)
+    alpha = max(n_features, 1) / harmonic if values.alpha is None else values.alpha
+    noise = start.noise_variance if values.noise_variance is None else values.noise_variance
+
+    def number(value: float) -> jax.Array:
+        return jnp.asarray(value, jnp.result_type(float))
+
+    buffet = Buffet(*map(number, (alpha, values.discount, values.strength)))
+    return Hyper(buffet, *map(number, (max(noise, 1e-8), values.concentration, rate)))
 
 
 def _affordable(n_entries: int, shape: tuple[int, int], limits: tuple[int, int]) -> int:

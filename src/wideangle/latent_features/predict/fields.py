@@ -22,9 +22,9 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from wideangle.latent_features.parallel import in_ranges
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.state import Draw
+from wideangle.machine_code import in_ranges
 
 CHUNK_BYTES, CHUNK_ROWS = 64 * 2**20, 512
 """Most memory for one kind of array of a chunk (its rows, products, Gram matrices), and rows."""

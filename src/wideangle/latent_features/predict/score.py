@@ -20,11 +20,14 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp
 
+from wideangle.latent_features.posterior import DrawsOfChains
 from wideangle.latent_features.predict.annealed import annealed_evidence, derived_seed, walk
 from wideangle.latent_features.predict.enumerated import MAX_ENUMERATED, enumerate_rows
 from wideangle.latent_features.predict.fields import Chunk, RowFields, over_chunks
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import njit
+from wideangle.posterior import evenly
+from wideangle.stacking import stack
 
 STEPS, SWEEPS = 20, 20
 """Steps of a walk, and sweeps at its end, for rows with too many features to enumerate."""
@@ -32,6 +35,10 @@ FEW_SWEEPS, SWEEPS_OF_ALL = 5, 125
 """Sweeps of a draw at least, and of all draws together, where means over draws are wanted."""
 CHEAP = 10
 """Features up to which all states of a row cost little more than a walk, and are exact."""
+HIDDEN_SHARE, MOST_HIDDEN = 0.05, 4000
+"""Entries that are hidden: this share of those there are, and no more than so many."""
+STACK_DRAWS = 10
+"""Draws of a chain that its score is averaged over."""
 
 
 class EntryScores(NamedTuple):
@@ -251,3 +258,28 @@ def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
         mask.sort_indices()
         return np.repeat(np.arange(mask.shape[0]), np.diff(mask.indptr)), mask.indices
     return np.nonzero(np.asarray(mask))
+
+
+# ---------------------------------------------------------------- weights of chains
+
+
+def hidden_entries(X: np.ndarray, seed: int) -> np.ndarray:
+    """Which entries of dense rows (N, D) to hide, at random among those that are there."""
+    places = np.flatnonzero(~np.isnan(X))
+    n_hidden = min(int(np.ceil(HIDDEN_SHARE * len(places))), MOST_HIDDEN)
+    chosen = np.random.default_rng((seed, 0x57AC)).choice(places, n_hidden, replace=False)
+    mask = np.zeros(X.shape, bool)
+    mask.flat[chosen] = True
+    return mask
+
+
+def chain_weights(
+    chains: DrawsOfChains, rows: Any, mask: np.ndarray, seed: int, offset: Any
+) -> np.ndarray:
+    """Weight of each chain: those with which the hidden entries of ``rows`` are predicted best."""
+    scores = []
+    for chain in range(int(chains.chains.max()) + 1):
+        members = np.flatnonzero(chains.chains == chain)
+        some = [chains.draws[i] for i in members[evenly(len(members), STACK_DRAWS)]]
+        scores.append(score_entries(some, rows, mask, seed, offset=offset).log_density)
+    return stack(np.array(scores))

@@ -1,9 +1,9 @@
-"""Where the rows of a fit live: in memory, on a device, on disk. It is decided here."""
+"""Where the rows of a fit live (memory, a device, disk), and what a chain asks of them."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,176 @@ import numpy as np
 from jax.sharding import Mesh
 from scipy import sparse
 
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.rows.protocol import Rows
+from wideangle.latent_features.sampler.directions import Steps, Tuning, learn_steps, steps_of
+from wideangle.latent_features.sampler.sweep import (
+    SweepInfo,
+    SweepStart,
+    finish_sweep,
+    start_sweep,
+)
+from wideangle.latent_features.state import (
+    Design,
+    Draw,
+    Features,
+    FeatureStats,
+    Hyper,
+    more_room,
+    with_room,
+    worth,
+)
 from wideangle.sharding import current_mesh, dividing
+from wideangle.types import Key
+
+if TYPE_CHECKING:
+    from wideangle.latent_features.rows.memory import MemoryRows
 
 WORTH_A_DEVICE = 2**20
 """Entries from which rows are: fewer are swept over faster where every small step is."""
+NO_MOVES = np.zeros((), np.int32)
+NO_STEPS = Steps(np.zeros(()), np.zeros(()))
+
+
+class Span(NamedTuple):
+    """The sweeps that a chain makes next."""
+
+    first: int
+    n_sweeps: int
+    n_warmup: int
+    """Sweeps of the whole chain that are warm-up: step sizes are learned in these."""
+
+
+class Advance(NamedTuple):
+    """A chain after some sweeps: as many as have a report, which may be fewer than were asked."""
+
+    features: Features
+    tuning: Tuning
+    reports: list[tuple[SweepInfo, Hyper]]
+
+
+class Rows(Protocol):
+    """Rows of one chain."""
+
+    n_rows: int
+    dim: int
+    at_once: int
+    """Most sweeps that are made without a look in between."""
+    turn: AbstractContextManager[Any]
+    """Held while a chain runs: chains that share a device take turns."""
+
+    def begin(self, key: Key, features: Features) -> Features:
+        """The state of a chain with its assignments where these rows keep them."""
+        ...
+
+    def compile(self, key: Key, features: Features, design: Design) -> None:
+        """Compile what :meth:`advance` needs, where that saves time."""
+        ...
+
+    def advance(
+        self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
+    ) -> Advance:
+        """Make sweeps."""
+        ...
+
+    def keep(self, features: Features) -> Draw:
+        """The state as a draw."""
+        ...
+
+
+class HostRows:
+    """A sweep of rows on the host; how assignments are redrawn depends on where these are."""
+
+    at_once = 1
+    turn: AbstractContextManager[Any] = nullcontext()
+
+    def refresh(self, key: Key, features: Features) -> None:
+        """Redraw missing entries; complete rows have none."""
+
+    def begin(self, key: Key, features: Features) -> Features:
+        """Assignments stay where they are."""
+        return features
+
+    def compile(self, key: Key, features: Features, design: Design) -> None:
+        """Nothing: the first sweep does it."""
+
+    def detached(self, features: Features) -> Features:
+        """The state with stored assignments, for the part of a sweep before the rows."""
+        raise NotImplementedError
+
+    def redraw(
+        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
+    ) -> tuple[Features, Any]:
+        """New assignments, births and deaths; also the number of those."""
+        raise NotImplementedError
+
+    def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
+        """The old assignments, in the places that a sweep has given them."""
+        raise NotImplementedError
+
+    def stats(self, features: Features) -> FeatureStats:
+        """Statistics of the rows, padded to the size of the arrays."""
+        raise NotImplementedError
+
+    def probed(self, features: Features) -> np.ndarray:
+        """Assignments of the rows that are watched, after :meth:`stats`; (P, room)."""
+        raise NotImplementedError
+
+    def advance(
+        self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
+    ) -> Advance:
+        """One sweep."""
+        index, warming = span.first, span.first < span.n_warmup
+        steps = steps_of(tuning, warming) if design.hamiltonian else NO_STEPS
+        self.refresh(jax.random.fold_in(jax.random.fold_in(key, index), 1), features)
+        features, info = self.sweep(key, index, features, design, steps)
+        if design.hamiltonian and warming:
+            tuning = learn_steps(tuning, info.moved)
+        return Advance(features, tuning, [jax.device_get((info, features.hyper))])
+
+    def sweep(
+        self, key: Key, index: int, features: Features, design: Design, steps: Steps
+    ) -> tuple[Features, SweepInfo]:
+        """Sweep number ``index`` of a chain."""
+        start, fits = self._start(key, index, features, design)
+        n_moved = NO_MOVES
+        if fits:
+            features, n_moved = self.redraw(key, index, start, features, design)
+        else:
+            features = self.leave(start, features, design)
+        stats = self.stats(features)
+        probed = self.probed(features)
+        return finish_sweep(key, index, features, stats, probed, design, steps, n_moved)
+
+    def _start(
+        self, key: Key, index: int, features: Features, design: Design
+    ) -> tuple[SweepStart, bool]:
+        """The part of a sweep before the rows, in arrays large enough, or that these may not be.
+
+        Where the arrays are too small it is repeated with larger ones and the same key. The random
+        numbers of a feature do not depend on the size of the arrays, so this is the sweep that
+        larger arrays would have given at once.
+        """
+        features = self.detached(features)
+        while True:
+            start = start_sweep(key, index, features, design)
+            if not bool(start.slice.overflow):
+                return start, True
+            room = more_room(features, design)
+            if room is None:
+                return start, False
+            features = with_room(features, room)
+
+
+def kept(features: Features, packed: np.ndarray, gram: Any, cross: Any, n_rows: int) -> Draw:
+    """A draw from the state of a chain, packed assignments and sums over the rows."""
+    n_live = int(features.n_live)
+    directions, lengths = (np.asarray(part)[:n_live] for part in features.components)
+    vectors = lengths[:, None] * directions
+    hyper = jax.device_get(features.hyper)
+    worths = worth(vectors, float(hyper.noise_variance), gram, cross, n_rows)
+    return Draw(np.asarray(features.weights)[:n_live], vectors, hyper, packed, worths)
+
+
+# ---------------------------------------------------------------- where rows live
 
 
 def home_of(matrix: Any) -> AbstractContextManager[Any]:
@@ -47,9 +211,11 @@ def on_device(matrix: Any) -> bool:
 
 def rows_in_memory(matrix: Any, offset: np.ndarray | None, n_chains: int = 1) -> list[MemoryRows]:
     """Rows for the searches of some chains: shared, unless each has its own missing entries."""
+    from wideangle.latent_features.rows.imputed import ImputedRows
+    from wideangle.latent_features.rows.memory import MemoryRows
+
     if not has_gaps(matrix):
         return [MemoryRows(matrix, offset)] * n_chains
-    from wideangle.latent_features.rows.imputed import ImputedRows
 
     return [ImputedRows(matrix, offset) for _ in range(n_chains)]
 

@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import Mesh
 from scipy import sparse
 
-from wideangle.latent_features.rows.protocol import Advance, Span, kept
+from wideangle.latent_features.rows import Advance, Span, kept
 from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
 from wideangle.latent_features.state import (
@@ -136,6 +136,49 @@ class SparseRows(NamedTuple):
         return _stats(self, assignments)
 
 
+class ListedRows(NamedTuple):
+    """Sparse rows for programs of the CPU: their entries row by row, never dense."""
+
+    values: Array
+    rows: Array
+    """Row of each entry, rising."""
+    columns: Array
+    offset: Array
+    """(D,) subtracted from every row."""
+    squares: Array
+    """(N,) squared lengths of the rows."""
+
+    def products(self, vectors: Array) -> Array:
+        """Inner products of each row with each vector, (N, K)."""
+
+        def one(vector: Array) -> Array:
+            terms = self.values * vector[self.columns]
+            n_rows = self.squares.shape[0]
+            total = jax.ops.segment_sum(terms, self.rows, n_rows, indices_are_sorted=True)
+            return total - vector @ self.offset
+
+        return lax.map(one, vectors).T
+
+    def cross(self, assignments: Array) -> Array:
+        """Sum of the rows that use each feature, (K, D)."""
+
+        def one(column: Array) -> Array:
+            terms = self.values * column[self.rows]
+            total = jax.ops.segment_sum(terms, self.columns, self.offset.shape[0])
+            return total - jnp.sum(column) * self.offset
+
+        return lax.map(one, assignments.T)
+
+    def take(self, numbers: Array) -> Array:
+        """Some rows, dense."""
+        chosen = jnp.arange(self.squares.shape[0])[:, None] == numbers
+        return self.cross(chosen.astype(self.values.dtype))
+
+    def energy(self) -> Array:
+        """Squared lengths of the rows."""
+        return self.squares
+
+
 def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
     """Rows on JAX's default device, in its default precision."""
     dtype = jnp.result_type(float)
@@ -168,6 +211,19 @@ def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseR
         jnp.asarray(places),
         jnp.asarray(shift, dtype),
         jnp.asarray(filled, dtype),
+        jnp.asarray(squares, dtype),
+    )
+
+
+def listed_rows(matrix: Any, offset: np.ndarray | None, squares: np.ndarray) -> ListedRows:
+    """Rows of a CSR matrix, in JAX's default precision."""
+    dtype = jnp.result_type(float)
+    row_of = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
+    return ListedRows(
+        jnp.asarray(matrix.data, dtype),
+        jnp.asarray(row_of),
+        jnp.asarray(matrix.indices, jnp.int32),
+        jnp.zeros(matrix.shape[1], dtype) if offset is None else jnp.asarray(offset, dtype),
         jnp.asarray(squares, dtype),
     )
 

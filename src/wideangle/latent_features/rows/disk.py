@@ -8,15 +8,20 @@ row and feature.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wideangle.infer.run import Progress
+from wideangle.latent_features.chain import Chain, Plan, run_chain
+from wideangle.latent_features.fit import Fitted
+from wideangle.latent_features.rows import NO_MOVES, HostRows, kept
 from wideangle.latent_features.rows.memory import gram_of
-from wideangle.latent_features.rows.protocol import NO_MOVES, HostRows, kept
 from wideangle.latent_features.sampler.assignments import (
     Conditionals,
     conditionals,
@@ -41,6 +46,8 @@ BLOCK_ROWS = 2**15
 """Rows handled at once."""
 SAMPLE_ENTRIES, SAMPLE_ROWS = 2**21, (2000, 20_000)
 """The sample that chains begin on: so many entries, within these numbers of rows."""
+SAMPLE_SWEEPS = 50
+"""Sweeps on the sample at least: they cost little there."""
 
 
 class Sums(NamedTuple):
@@ -281,3 +288,48 @@ class SlicedSource:
         last = int(np.searchsorted(starts, stop, side="left"))
         rows = np.concatenate([self._source.read(block)[0] for block in range(first, last)])
         return rows[start - starts[first] : stop - starts[first]]
+
+
+def fit_on_disk(
+    fitted: Fitted,
+    source: RowSource,
+    scaling: Any,
+    sample: np.ndarray,
+    design: Design,
+    plan: Plan,
+    folder: Any,
+    progress: bool | None,
+) -> Fitted:
+    """Take chains of a sample up on all rows, which stay on disk, one chain after the other.
+
+    Assignments are kept in ``folder`` meanwhile.
+    """
+    chains, interrupted = [], fitted.interrupted
+    total = len(fitted.chains) * plan.n_sweeps
+    with (
+        tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place,
+        Progress(total, 0, progress) as bar,
+    ):
+        for number, warm in enumerate(fitted.chains):
+            if interrupted:
+                break
+            chain = Chain(jax.random.fold_in(warm.key, 1), warm.features, warm.tuning)
+            rows = DiskRows(source, scaling, Path(place), f"chain-{number}", sample)
+            done = number * plan.n_sweeps
+
+            def after(chain: Chain, done: int = done) -> bool:
+                bar.at(done + chain.n_done)
+                return False
+
+            try:
+                chain.features = rows.begin(chain.key, chain.features)
+                run_chain(chain, rows, design.without_births(), plan, after=after)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                rows.close()
+            if chain.draws:
+                chains.append(chain)
+    if not chains:
+        raise KeyboardInterrupt("stopped before the first draw that is kept")
+    return Fitted(chains, fitted.objectives, interrupted)

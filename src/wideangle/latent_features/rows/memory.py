@@ -12,10 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.parallel import in_ranges
-from wideangle.latent_features.rows.device import DenseRows
-from wideangle.latent_features.rows.listed import listed_rows
-from wideangle.latent_features.rows.protocol import NO_STEPS, HostRows, kept
+from wideangle.latent_features.rows import NO_STEPS, HostRows, kept
+from wideangle.latent_features.rows.device import DenseRows, listed_rows
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.births import RowProducts
 from wideangle.latent_features.sampler.sweep import (
@@ -36,7 +34,7 @@ from wideangle.latent_features.state import (
     room_for,
     with_room,
 )
-from wideangle.machine_code import njit
+from wideangle.machine_code import in_ranges, njit
 from wideangle.types import Key
 
 BLOCK_ROWS = 4096

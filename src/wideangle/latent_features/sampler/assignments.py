@@ -37,8 +37,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from wideangle.latent_features.parallel import over_rows
-from wideangle.machine_code import njit
+from wideangle.machine_code import njit, over_rows
 from wideangle.types import Array, Key
 
 CERTAIN = 23.0
