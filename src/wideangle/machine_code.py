@@ -34,7 +34,7 @@ def njit(**options: Any) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         try:
-            compiled = numba.njit(cache=True, nogil=True, **options)(function)
+            compiled: Any = numba.njit(cache=True, nogil=True, **options)(function)
         except RuntimeError as error:
             if "cannot cache function" not in str(error):
                 raise

@@ -39,27 +39,27 @@ def pool_and_features():
     ), features
 
 
-def settle(monkeypatch, key, pool, one, birth, log_ratio):
+def settle(monkeypatch, pool, one, birth, log_ratio):
     """Offer a birth or death whose acceptance is known."""
     monkeypatch.setattr(births, "_log_ratio", lambda *all: log_ratio if birth else -log_ratio)
     without = pool if birth else take_out(pool, one.slot)
     offer = Offer(jnp.array(birth), jnp.array(True), 1)
-    setting = Setting(0.0, None, None, None, None, 1.0)
-    return births._settle(key, without, one, offer, 0.0, setting, DESIGN)
+    setting = Setting(0.0, None, None, None, None, 1.0, 0.0, 0.0)
+    return births._settle(0.5, without, one, offer, 0.0, setting, DESIGN)
 
 
-def test_a_death_that_is_refused_changes_nothing(pool_and_features, key, monkeypatch):
+def test_a_death_that_is_refused_changes_nothing(pool_and_features, monkeypatch):
     pool, _ = pool_and_features
-    after = settle(monkeypatch, key, pool, at_slot(pool, 2), False, NEVER)
+    after = settle(monkeypatch, pool, at_slot(pool, 2), False, NEVER)
     jax.tree.map(np.testing.assert_array_equal, after, pool)
 
 
-def test_the_dead_stay_dead(pool_and_features, key, monkeypatch):
+def test_the_dead_stay_dead(pool_and_features, monkeypatch):
     """Their columns are still there, and must not count."""
     pool, features = pool_and_features
-    pool = settle(monkeypatch, key, pool, at_slot(pool, 0), False, SURE)
+    pool = settle(monkeypatch, pool, at_slot(pool, 0), False, SURE)
     assert pool.weights[0] == pool.counts[0] == 0
-    again = settle(monkeypatch, key, pool, at_slot(pool, 0), False, NEVER)
+    again = settle(monkeypatch, pool, at_slot(pool, 0), False, NEVER)
     assert again.weights[0] == again.counts[0] == 0
     ended, columns = release(again, features)
     assert int(ended.n_live) == int(features.n_live) - 1
@@ -68,18 +68,18 @@ def test_the_dead_stay_dead(pool_and_features, key, monkeypatch):
     )
 
 
-def test_newborns_take_empty_slots_and_keep_their_columns(pool_and_features, key, monkeypatch):
+def test_newborns_take_empty_slots_and_keep_their_columns(pool_and_features, monkeypatch):
     pool, features = pool_and_features
     n_live = int(features.n_live)
     column = jnp.zeros(pool.columns.shape[1]).at[3].set(1.0)
-    pool = settle(monkeypatch, key, pool, at_slot(pool, 1), False, SURE)
+    pool = settle(monkeypatch, pool, at_slot(pool, 1), False, SURE)
     for turn in range(3):
         new = at_slot(pool, 0)._replace(
             slot=empty_slot(pool),
             weight=jnp.asarray(0.01 * (turn + 1)),
             column=jnp.roll(column, turn),
         )
-        pool = settle(monkeypatch, key, pool, new, True, SURE)
+        pool = settle(monkeypatch, pool, new, True, SURE)
     ended, columns = release(pool, features)
     assert int(ended.n_live) == n_live + 2
     assert (jnp.diff(ended.weights) <= 0).all()
@@ -90,12 +90,10 @@ def test_newborns_take_empty_slots_and_keep_their_columns(pool_and_features, key
         np.testing.assert_array_equal(used[:, k], jnp.roll(column, turn))
 
 
-def test_a_birth_that_is_refused_changes_nothing(pool_and_features, key, monkeypatch):
+def test_a_birth_that_is_refused_changes_nothing(pool_and_features, monkeypatch):
     pool, _ = pool_and_features
     new = at_slot(pool, 0)._replace(slot=empty_slot(pool))
-    jax.tree.map(
-        np.testing.assert_array_equal, settle(monkeypatch, key, pool, new, True, NEVER), pool
-    )
+    jax.tree.map(np.testing.assert_array_equal, settle(monkeypatch, pool, new, True, NEVER), pool)
 
 
 def test_columns_are_summed_out():

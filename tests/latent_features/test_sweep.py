@@ -223,9 +223,8 @@ def _others_forgotten_in_cycles(monkeypatch):
     """A direction drawn towards the rows of its feature, with what other features explain."""
     right = lfm_births._move_vector
 
-    def move(key, without, old, setting, design):
-        alone = without._replace(columns=0.0 * without.columns)
-        return right(key, alone, old, setting, design)
+    def move(chances, without, *rest):
+        return right(chances, without._replace(columns=0.0 * without.columns), *rest)
 
     monkeypatch.setattr(lfm_births, "_move_vector", move)
 

@@ -67,9 +67,8 @@ def test_more_room_gives_the_same_points():
 @pytest.mark.parametrize("buffet", [IBP, POWER])
 def test_weights_of_births_have_their_density(buffet):
     low = 0.02
-    draws = jax.vmap(lambda key: sticks.draw_weight(key, as_arrays(buffet), jnp.asarray(low)))(
-        jax.random.split(jax.random.key(1), 2000)
-    )
+    share = jax.random.uniform(jax.random.key(1), (2000,))
+    draws = sticks.place_weight(share, as_arrays(buffet), jnp.asarray(low))
     total = np.exp(sticks.log_total_rate(as_arrays(buffet), jnp.asarray(low)))
 
     def below(u):

@@ -20,6 +20,7 @@ from wideangle.checks import check_count, check_not_forked, check_path, check_ta
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import (
+    CLIMB,
     MAX_FEATURES,
     Fitted,
     Task,
@@ -90,12 +91,13 @@ class LatentFeatureModel(
         its power-law extension :class:`~wideangle.PitmanYor` with many rare features. The latter
         needs exchangeable features: a Gaussian or von Mises-Fisher prior.
     inference : Sampling, optional
-        Length and number of the chains; by default 100 sweeps of warm-up, and then as many as
-        predictions need, in at most five minutes, of which up to 64 are kept of each chain. Rows on
-        disk get 25 draws, one every 8 sweeps. Memory is ``n_chains * n_draws * (4 K D + N K / 8)``
-        bytes, beside the data, three N x K arrays of floats per chain at work, and no other array
-        that grows with N. The kernel is ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU
-        unless it is set.
+        Length and number of the chains; by default as many sweeps as predictions need, in at most
+        five minutes, of which up to 64 are kept of each chain, after sweeps until the log density
+        no longer rises. Rows on disk get 100 sweeps of warm-up and 25 draws, one every 8 sweeps,
+        as do chains of a given length where nothing else is said. Memory is
+        ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, beside the data, three N x K arrays of
+        floats per chain at work, and no other array that grows with N. The kernel is ``"hmc"`` on
+        an accelerator and ``"gibbs"`` on the CPU unless it is set.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
@@ -225,8 +227,13 @@ class LatentFeatureModel(
         in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
         rows, there = rows_for_sweeps(matrix, offset, in_memory), on_device(matrix)
         task = self._task(matrix.shape, self._plan(), on_device=there)
-        if self.choice("inference").n_draws == AUTO:
-            task = replace(task, max_time=self._max_time())
+        inference = self.choice("inference")
+        if inference.n_draws == AUTO:
+            plan = task.plan
+            if inference.n_warmup is None and not task.design.hamiltonian:
+                # Chains climb before they begin, and there are no step sizes to find.
+                plan = plan._replace(n_warmup=CLIMB)
+            task = replace(task, plan=plan, max_time=self._max_time())
         settings = self._plain_settings() | {"on_device": there}
         if self.checkpoint is not None:
             mark = fingerprint_of(settings, matrix, offset, self._seed)

@@ -122,13 +122,7 @@ def fit(
 
         objectives = work.objectives
         if any(chain is None for chain in work.chains):
-            for one in in_memory:
-                one.start_search()
-            found = on_all(work.search, SEARCHING, n_searches(rows[0], n_chains))
-            _pass_on(work.stop.is_set())
-            found = sorted(found, key=lambda start: -start.objective)[:n_chains]
-            found = on_all(lambda i: work.improve(i, found[i]), SEARCHING)
-            _pass_on(work.stop.is_set())
+            found = _searched(work, on_all)
             objectives = np.array([start.objective for start in found])
             work.begin(found)
         # All of them before the first sweep: a place that cannot be written to is reported while
@@ -376,6 +370,22 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
         except KeyboardInterrupt:
             stop.set()
     return [one.result() for one in work]
+
+
+def _searched(work: _Work, on_all: Callable[..., list[Any]]) -> list[Start]:
+    """Where the chains begin: the best of some searches, carried to their end.
+
+    Also where all of them agree: they may have the same fault, such as a + b, -a, -b for a and b.
+    """
+    n_chains, rows = work.task.n_chains, work.rows[0]
+    for one in work.in_memory:
+        one.start_search()
+    found = on_all(work.search, SEARCHING, n_searches(rows, n_chains))
+    _pass_on(work.stop.is_set())
+    best = sorted(found, key=lambda start: -start.objective)[:n_chains]
+    found = on_all(lambda i: work.improve(i, best[i]), SEARCHING)
+    _pass_on(work.stop.is_set())
+    return found
 
 
 def n_searches(rows: Rows, n_chains: int) -> int:

@@ -95,7 +95,7 @@ the data need.
             "--max-features", "inference__max_features", int, "Most features to look for.", "200",
             least=1,
         ),
-        *sampling_options(100, "as many as predictions need", 8, "300"),
+        *sampling_options("as many as it takes", "as many as predictions need", 8, "300"),
         Option("--jobs", "n_jobs", int, "Chains at once.", "all cores", least=1, panel=LENGTH),
     )  # fmt: skip
     scales_tables: ClassVar[bool] = True

@@ -150,7 +150,9 @@ def prior_options(of: str, cosine: str, names: tuple[str, ...]) -> tuple[Option,
     )  # fmt: skip
 
 
-def sampling_options(n_warmup: int, n_draws: str, thin: int, max_time: str) -> tuple[Option, ...]:
+def sampling_options(
+    n_warmup: int | str, n_draws: str, thin: int, max_time: str
+) -> tuple[Option, ...]:
     """How long the chains are, how many there are, and how they are put together."""
     rows = (
         ("--warmup", "n_warmup", "Steps of a chain before its draws.", n_warmup, 0),

@@ -82,7 +82,7 @@ def _log_depth(buffet: Buffet, above: Scalar, arrivals: Array) -> Array:
 
 
 def log_total_rate(buffet: Buffet, low: Scalar, high: Scalar | float = 1.0) -> Scalar:
-    r"""Log of :math:`C\int_{low}^{high} u^{-d-1}du`, what :func:`draw_weight` draws from."""
+    r"""Log of :math:`C\int_{low}^{high} u^{-d-1}du`, what :func:`place_weight` draws from."""
     d = jnp.where(buffet.discount > NO_DISCOUNT, buffet.discount, 1.0)
     above = -jnp.log(jnp.asarray(high, jnp.result_type(low)))
     depth = -jnp.log(low) - above
@@ -91,9 +91,8 @@ def log_total_rate(buffet: Buffet, low: Scalar, high: Scalar | float = 1.0) -> S
     return log_constant(buffet) + jnp.log(length)
 
 
-def draw_weight(key: Key, buffet: Buffet, low: Scalar, high: Scalar | float = 1.0) -> Scalar:
-    r"""One point on (low, high) with density proportional to :math:`u^{-d-1}`."""
-    share = jax.random.uniform(key, dtype=jnp.result_type(low))
+def place_weight(share: Array, buffet: Buffet, low: Scalar, high: Scalar | float = 1.0) -> Array:
+    r"""Points on (low, high) with density proportional to :math:`u^{-d-1}`, from uniform ones."""
     total = jnp.exp(log_total_rate(buffet, low, high))
     above = -jnp.log(jnp.asarray(high, jnp.result_type(low)))
     return jnp.exp(-_log_depth(buffet, above, share * total))
@@ -106,7 +105,7 @@ def log_rate(buffet: Buffet, weight: Array) -> Array:
 
 
 def log_tilt(buffet: Buffet, weight: Array) -> Array:
-    r"""Log of the part of the rate that :func:`draw_weight` leaves out, :math:`(1-u)^{c+d-1}`."""
+    r"""Log of the part of the rate that :func:`place_weight` leaves out, :math:`(1-u)^{c+d-1}`."""
     return (buffet.strength + buffet.discount - 1) * jnp.log1p(-weight)
 
 

@@ -142,11 +142,13 @@ def log_prob(natural: Array, value: Array) -> Array:
 
 # Compiled here: called outside jit, the loop inside would be compiled again at every call.
 @partial(jit, static_argnames="shape")
-def sample(key: Key, natural: Array, shape: tuple[int, ...] = ()) -> Array:
+def sample(
+    key: Key, natural: Array, shape: tuple[int, ...] = (), *, gaussian: Array | None = None
+) -> Array:
     r"""Draw exactly from the distribution, ``shape + natural.shape`` values at once.
 
     A cosine :math:`w` to the mean direction (:func:`sample_cosine`), then a uniform tangent
-    direction from a projected Gaussian: O(p) per draw, no Householder matrix.
+    direction from a projected Gaussian, which may be given: O(p) per draw, no Householder matrix.
     """
     natural = jnp.asarray(natural)
     natural = lax.stop_gradient(natural.astype(jnp.promote_types(natural.dtype, jnp.float32)))
@@ -156,7 +158,8 @@ def sample(key: Key, natural: Array, shape: tuple[int, ...] = ()) -> Array:
     key_cosine, key_side = random.split(key)
     batch = shape + natural.shape[:-1]
     cosine, sine = sample_cosine(key_cosine, concentration, natural.shape[-1], batch)
-    gaussian = random.normal(key_side, shape + natural.shape, natural.dtype)
+    if gaussian is None:
+        gaussian = random.normal(key_side, shape + natural.shape, natural.dtype)
     return place_around(mean, cosine, sine, gaussian)
 
 

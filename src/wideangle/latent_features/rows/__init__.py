@@ -92,7 +92,7 @@ class HostRows:
     at_once = 1
     turn: AbstractContextManager[Any] = nullcontext()
 
-    def refresh(self, key: Key, features: Features) -> None:
+    def refresh(self, key: Key, index: int, features: Features) -> None:
         """Redraw missing entries; complete rows have none."""
 
     def begin(self, key: Key, features: Features) -> Features:
@@ -130,7 +130,7 @@ class HostRows:
         """One sweep."""
         index, warming = span.first, span.first < span.n_warmup
         steps = steps_of(tuning, warming) if design.hamiltonian else NO_STEPS
-        self.refresh(jax.random.fold_in(jax.random.fold_in(key, index), 1), features)
+        self.refresh(key, index, features)
         features, info = self.sweep(key, index, features, design, steps)
         if design.hamiltonian and warming:
             tuning = learn_steps(tuning, info.moved)

@@ -74,8 +74,9 @@ class ImputedRows(MemoryRows):
         using = sparse.csr_matrix(np.asarray(assignments), dtype=np.float64)
         return np.asarray((using.T @ gaps).toarray())
 
-    def refresh(self, key: Key, features: Features) -> None:
+    def refresh(self, key: Key, index: int, features: Features) -> None:
         """Draw the missing entries given everything else."""
+        key = jax.random.fold_in(jax.random.fold_in(key, index), 1)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint64))
         n_live = int(features.n_live)
         mean = self._expected(

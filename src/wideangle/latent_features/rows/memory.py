@@ -35,7 +35,7 @@ from wideangle.latent_features.state import (
     with_room,
 )
 from wideangle.machine_code import in_ranges, njit
-from wideangle.types import Key
+from wideangle.types import Components, Key
 
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
@@ -230,7 +230,8 @@ class MemoryRows(HostRows):
     ) -> tuple[Features, Any]:
         """Products with features and newborns in one pass, new assignments, births and deaths."""
         n_live, vectors = int(start.features.n_live), np.asarray(start.vectors)
-        newborns = np.asarray(start.newborns.vectors)[: design.n_null_moves]
+        # As arrays of NumPy: a product outside of a compiled program would cost more than it is.
+        newborns = Components(*map(np.asarray, start.newborns)).vectors[: design.n_null_moves]
         found = self.products(np.concatenate([vectors[:n_live], newborns]))
         width = width_for(n_live, start.features.room, self.n_rows)
         assignments = sweep_rows(

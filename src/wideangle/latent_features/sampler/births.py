@@ -55,7 +55,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.infer.kernel import accept
 from wideangle.latent_features import state
 from wideangle.latent_features.sampler.assignments import decide
 from wideangle.latent_features.state import (
@@ -149,6 +148,29 @@ class Setting(NamedTuple):
     """(N,) squared lengths of the rows."""
     highest: float
     """Weights of small features are below."""
+    log_total: Scalar
+    """Log of the rate of the process over the weights that a newborn may have."""
+    normaliser: Scalar
+    """Log normaliser of a direction that others repel; 0 where they do not."""
+
+
+class Chances(NamedTuple):
+    """Random numbers of a move, drawn for all moves at once: in a loop each call has its price."""
+
+    weight: Scalar
+    """Weight of a newborn."""
+    uniforms: Array
+    """(4,)"""
+    picks: Array
+    """(2,) random bits, to choose among as many as there are."""
+    rows: Array
+    """(N,) uniform."""
+    steps: Array
+    """(OFFERS, 2) normal."""
+    side: Array
+    """(D,) normal."""
+    key: Key
+    """For draws that may be rejected."""
 
 
 SMALL = 0.5
@@ -174,39 +196,70 @@ def birth_moves(
     number of moves accepted.
     """
     pool = gather(features, products, design)
-    energy = products.rows.energy()
-    setting = Setting(level, features.hyper, newborns, products, energy, small(len(energy)))
-    for number, (n_moves, move) in enumerate(
-        (
-            (design.n_null_moves, _null_move),
-            (design.n_cycles, _cycle),
-            (design.n_anchored_moves, _anchored_move),
-        )
-    ):
-        if n_moves:  # a loop over none would still be traced, over vectors that are not there
-            key_kind = jax.random.fold_in(key, number)
+    setting = _setting(features, newborns, products, level, design)
+    kinds = (
+        (design.n_null_moves, _null_move),
+        (design.n_anchored_moves, _anchored_move),
+        (design.n_cycles, _cycle),
+    )
+    n_moves = sum(n for n, _ in kinds)
+    chances = _draw_chances(key, n_moves, setting) if n_moves else None
+    first = 0
+    for n, move in kinds:
+        if n:  # a loop over none would still be traced, over vectors that are not there
 
-            def turn(i: Array, pool: Pool, key_kind: Key = key_kind, move=move) -> Pool:
-                return move(jax.random.fold_in(key_kind, i), i, pool, setting, design)
+            def turn(i: Array, pool: Pool, move=move) -> Pool:
+                mine = jax.tree.map(lambda leaf: leaf[i], chances)
+                return move(mine, i, pool, setting, design)
 
-            pool = lax.fori_loop(0, n_moves, turn, pool)
+            pool = lax.fori_loop(first, first + n, turn, pool)
+            first += n
     features, columns = release(pool, features)
     return features, columns, pool.n_accepted
+
+
+def _setting(
+    features: Features, newborns: Components, products: RowProducts, level: Scalar, design: Design
+) -> Setting:
+    hyper, energy = features.hyper, products.rows.energy()
+    highest = small(len(energy))
+    total = stick_breaking.log_total_rate(hyper.buffet, level, highest)
+    normaliser = jnp.zeros_like(hyper.concentration)
+    if design.ordered:
+        normaliser = log_mean_exp(hyper.concentration, features.components.directions.shape[1])
+    return Setting(level, hyper, newborns, products, energy, highest, total, normaliser)
+
+
+def _draw_chances(key: Key, n: int, setting: Setting) -> Chances:
+    """Random numbers of ``n`` moves."""
+    n_rows, dtype = len(setting.energy), setting.energy.dtype
+    dim = setting.newborns.directions.shape[1]
+    keys = jax.random.split(key, 6)
+    buffet, share = setting.hyper.buffet, jax.random.uniform(keys[0], (n, 5), dtype)
+    weights = stick_breaking.place_weight(share[:, 4], buffet, setting.level, setting.highest)
+    return Chances(
+        stick_breaking.inside(weights),
+        share[:, :4],
+        jax.random.bits(keys[1], (n, 2), jnp.uint32),
+        jax.random.uniform(keys[2], (n, n_rows), dtype),
+        jax.random.normal(keys[3], (n, OFFERS, 2), dtype),
+        jax.random.normal(keys[4], (n, dim), dtype),
+        jax.random.split(keys[5], n),
+    )
 
 
 # ---------------------------------------------------------------- births and deaths
 
 
-def _null_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+def _null_move(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
     """Birth or death of a feature that explains nothing."""
-    key_kind, key_pick, key_weight, key_rows, key_accept = jax.random.split(key, 5)
-    birth = jax.random.bernoulli(key_kind)
+    birth = chances.uniforms[0] < 0.5  # noqa: PLR2004
     candidates = small_ones(pool, setting)
-    old = at_slot(pool, pick(key_pick, candidates))
+    old = at_slot(pool, pick(chances.picks[0], candidates))
     newborn: Components = jax.tree.map(lambda leaf: leaf[turn], setting.newborns)
     new = Feature(
         empty_slot(pool),
-        _draw_weight(key_weight, setting),
+        chances.weight,
         newborn.directions,
         newborn.magnitudes,
         jnp.zeros_like(old.column),
@@ -215,25 +268,24 @@ def _null_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Desi
     one = _choose(birth, new, old)
     without = take_out(pool, jnp.where(birth, len(candidates), one.slot))
     gain = _gain(without, one, setting.hyper)
-    uniform = jax.random.uniform(key_rows, gain.shape, gain.dtype)
-    column = decide(_logit(one.weight) + gain, uniform).astype(gain.dtype)
+    column = decide(_logit(one.weight) + gain, chances.rows).astype(gain.dtype)
     one = one._replace(column=jnp.where(birth, column, one.column))
     possible = jnp.where(birth, jnp.any(column > 0), jnp.any(candidates))
     offer = Offer(birth, possible, jnp.sum(candidates) + birth)
     fit = log_used(one.weight, gain)
-    return _settle(key_accept, without, one, offer, fit, setting, design)
+    return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
 
 
-def _anchored_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+def _anchored_move(
+    chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design
+) -> Pool:
     """Birth or death of a feature that explains a row, and others with it."""
-    key_kind, key_pick, key_anchor, key_weight, key_vector, key_rows, key_accept = jax.random.split(
-        key, 7
-    )
     hyper, known, energy = setting.hyper, setting.known, setting.energy
-    birth = jax.random.bernoulli(key_kind)
+    birth = chances.uniforms[0] < 0.5  # noqa: PLR2004
     candidates = small_ones(pool, setting)
-    old = at_slot(pool, pick(key_pick, candidates))
-    row = jnp.where(birth, known.seeds[turn], pick(key_anchor, old.column > 0))
+    old = at_slot(pool, pick(chances.picks[0], candidates))
+    seed = known.seeds[turn - design.n_null_moves]
+    row = jnp.where(birth, seed, pick(chances.picks[1], old.column > 0))
     without = take_out(pool, jnp.where(birth, len(candidates), old.slot))
     vectors = without.components.vectors[: len(pool.columns)]
     present = without.weights[: len(vectors)] > 0
@@ -241,21 +293,20 @@ def _anchored_move(key: Key, turn: Array, pool: Pool, setting: Setting, design: 
     mean = used @ vectors
     # |x - mean|^2 without x: the products with its own features are known of every row.
     square = energy[row] - 2 * used @ products + mean @ mean
-    newborn = jax.tree.map(lambda leaf: leaf[design.n_null_moves + turn], setting.newborns)
+    newborn = jax.tree.map(lambda leaf: leaf[turn], setting.newborns)
     x = known.rows.take(row[None])[0]
-    vector = _given_row(key_vector, x - mean, newborn, hyper, design)
+    vector = _given_row(chances, x - mean, newborn, hyper, design)
     product = known.rows.products(vector.directions[None])[:, 0] * vector.magnitudes
-    weight = _draw_weight(key_weight, setting)
-    new = Feature(empty_slot(pool), weight, *vector, jnp.zeros_like(old.column), product)
+    empty = jnp.zeros_like(old.column)
+    new = Feature(empty_slot(pool), chances.weight, *vector, empty, product)
     one = _choose(birth, new, old)
     gain = _gain(without, one, hyper)
-    uniform = jax.random.uniform(key_rows, gain.shape, gain.dtype)
     here = jnp.arange(len(gain)) == row
-    column = decide(_logit(one.weight) + gain, uniform) | here
+    column = decide(_logit(one.weight) + gain, chances.rows) | here
     one = one._replace(column=jnp.where(birth, column.astype(gain.dtype), one.column))
     fit = _anchored_fit(one, jnp.where(here, 0.0, gain), square, mean.size, hyper, design)
     offer = Offer(birth, birth | jnp.any(candidates), jnp.sum(candidates) + birth)
-    return _settle(key_accept, without, one, offer, fit, setting, design)
+    return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
 
 
 class Offer(NamedTuple):
@@ -268,7 +319,7 @@ class Offer(NamedTuple):
 
 
 def _settle(
-    key: Key,
+    uniform: Scalar,
     without: Pool,
     one: Feature,
     offer: Offer,
@@ -284,14 +335,14 @@ def _settle(
     n_features = jnp.sum(without.weights > 0)
     fits = (one.slot < len(without.columns)) & (n_features < most_slots(without, design))
     possible = offer.possible & (fits | ~birth)
-    accepted, _ = accept(key, jnp.where(possible, log_ratio, -jnp.inf))
+    accepted = _accepts(uniform, jnp.where(possible, log_ratio, -jnp.inf))
     present = accepted == birth
     pool = put(without, one._replace(slot=jnp.where(present, one.slot, len(without.weights))))
     return pool._replace(n_accepted=pool.n_accepted + accepted)
 
 
 def _given_row(
-    key: Key, rest: Array, newborn: Components, hyper: Hyper, design: Design
+    chances: Chances, rest: Array, newborn: Components, hyper: Hyper, design: Design
 ) -> Components:
     """A vector given that one row uses it, from one of the prior (its length, or its noise)."""
     if design.features == "gaussian":
@@ -299,7 +350,8 @@ def _given_row(
         draw = shrink * rest + jnp.sqrt(1 - shrink) * newborn.vectors
         return Components.from_vectors(draw)
     natural = newborn.magnitudes / hyper.noise_variance * rest
-    return Components(vmf.sample(key, natural).astype(rest.dtype), newborn.magnitudes)
+    drawn = vmf.sample(chances.key, natural, gaussian=chances.side)
+    return Components(drawn.astype(rest.dtype), newborn.magnitudes)
 
 
 def _anchored_fit(
@@ -328,25 +380,26 @@ def _log_ratio(
     design: Design,
 ) -> Scalar:
     """Log acceptance ratio of the birth of ``new`` into the pool ``without`` it."""
-    buffet = setting.hyper.buffet
-    rate = stick_breaking.log_total_rate(buffet, setting.level, setting.highest)
-    rate += stick_breaking.log_tilt(buffet, new.weight)
+    rate = setting.log_total + stick_breaking.log_tilt(setting.hyper.buffet, new.weight)
     n_rows = without.columns.shape[1]
     bound = level_bound(without.weights, without.counts > 0, n_rows)
     bounds = jnp.log(bound) - jnp.log(jnp.minimum(bound, new.weight))
-    chain = _change_of_chain(without, new, setting.hyper) if design.ordered else 0.0
+    chain = _change_of_chain(without, new, setting) if design.ordered else 0.0
     return rate + fit + chain - jnp.log(1.0 * offer.n_victims) + bounds
 
 
-def _change_of_chain(without: Pool, new: Feature, hyper: Hyper) -> Scalar:
+def _change_of_chain(without: Pool, new: Feature, setting: Setting) -> Scalar:
     """What one more direction adds to the log density of all, against uniform directions."""
-    cosines = with_cosines(without, new)
-    more = without.weights.at[new.slot].set(new.weight, mode="drop")
-    change = pull_in_order(cosines, more) - pull_in_order(cosines, without.weights)
+    change = _pull_with(without, new) - pull_in_order(without.cosines, without.weights)
     # The first direction of all has no mean direction, and no normaliser.
-    normaliser = log_mean_exp(hyper.concentration, new.direction.shape[0])
-    normaliser = jnp.where(jnp.any(without.weights > 0), normaliser, 0.0)
-    return hyper.concentration * change - normaliser
+    normaliser = jnp.where(jnp.any(without.weights > 0), setting.normaliser, 0.0)
+    return setting.hyper.concentration * change - normaliser
+
+
+def _pull_with(without: Pool, new: Feature) -> Scalar:
+    """The sum of all pulls with one more direction."""
+    weights = without.weights.at[new.slot].set(new.weight, mode="drop")
+    return pull_in_order(with_cosines(without, new), weights)
 
 
 # ---------------------------------------------------------------- cycles of small features
@@ -358,32 +411,31 @@ OFFERS = 2
 """Steps that a cycle tries."""
 
 
-def _cycle(key: Key, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
+def _cycle(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
     """Weight and length of a small feature with its column summed out, its column, its vector."""
-    key_pick, key = jax.random.split(key)
     candidates = small_ones(pool, setting)
-
-    old = at_slot(pool, pick(key_pick, candidates))
+    old = at_slot(pool, pick(chances.picks[0], candidates))
     # The large arrays stay outside of the branches, which would copy them.
     moved = lax.cond(
         jnp.any(candidates),
-        lambda: _moved(key, take_out(pool, old.slot), old, setting, design),
+        lambda: _moved(chances, take_out(pool, old.slot), old, setting, design),
         lambda: old._replace(slot=jnp.full_like(old.slot, len(candidates))),
     )
     return put(pool, moved)
 
 
-def _moved(key: Key, without: Pool, old: Feature, setting: Setting, design: Design) -> Feature:
-    key_numbers, key_column, key_vector = jax.random.split(key, 3)
+def _moved(
+    chances: Chances, without: Pool, old: Feature, setting: Setting, design: Design
+) -> Feature:
     along = _along(without, old)
-    new = _move_numbers(key_numbers, without, old, along, setting, design)
+    new = _move_numbers(chances, without, old, along, setting, design)
     gain = new.length * (along - 0.5 * new.length) / setting.hyper.noise_variance
-    new = new._replace(column=_not_empty(key_column, _logit(new.weight) + gain))
-    return _move_vector(key_vector, without, new, setting, design)
+    column = _not_empty(chances.uniforms[2], chances.rows, _logit(new.weight) + gain)
+    return _move_vector(chances, without, new._replace(column=column), setting, design)
 
 
 def _move_numbers(
-    key: Key, without: Pool, old: Feature, along: Array, setting: Setting, design: Design
+    chances: Chances, without: Pool, old: Feature, along: Array, setting: Setting, design: Design
 ) -> Feature:
     """New weight and length of a feature, its column summed out."""
     hyper = setting.hyper
@@ -403,11 +455,9 @@ def _move_numbers(
         return jnp.where(allowed, total, -jnp.inf)
 
     def offer(i: Array, now: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
-        key_step, key_accept = jax.random.split(jax.random.fold_in(key, i))
-        step = jnp.array(STRIDE, along.dtype) * jax.random.normal(key_step, (2,), along.dtype)
-        point = now[0] + step
+        point = now[0] + jnp.array(STRIDE, along.dtype) * chances.steps[i]
         reached = density(point)
-        accepted, _ = accept(key_accept, reached - now[1])
+        accepted = _accepts(chances.uniforms[i], reached - now[1])
         return jnp.where(accepted, point, now[0]), jnp.where(accepted, reached, now[1])
 
     point = jnp.log(jnp.stack([old.weight, old.length]))
@@ -418,10 +468,9 @@ def _move_numbers(
 
 
 def _move_vector(
-    key: Key, without: Pool, old: Feature, setting: Setting, design: Design
+    chances: Chances, without: Pool, old: Feature, setting: Setting, design: Design
 ) -> Feature:
     """The direction (of Gaussian features the vector) given the column."""
-    key_draw, key_accept = jax.random.split(key)
     hyper, rows = setting.hyper, setting.known.rows
     n_slots = len(without.columns)
     shared = without.columns @ old.column * without.components.magnitudes[:n_slots]
@@ -429,16 +478,17 @@ def _move_vector(
     accepted = jnp.array(True)
     if design.features == "gaussian":
         precision = jnp.sum(old.column) / hyper.noise_variance + hyper.rate
-        noise = jax.random.normal(key_draw, pull.shape, pull.dtype)
-        vector = pull / (hyper.noise_variance * precision) + noise / jnp.sqrt(precision)
+        mean = pull / (hyper.noise_variance * precision)
+        vector = mean + chances.side / jnp.sqrt(precision)
         new = Components.from_vectors(vector)
     else:
-        drawn = vmf.sample(key_draw, old.length / hyper.noise_variance * pull)
+        natural = old.length / hyper.noise_variance * pull
+        drawn = vmf.sample(chances.key, natural, gaussian=chances.side)
         new = Components(drawn.astype(pull.dtype), old.length)
     one = old._replace(direction=new.directions, length=new.magnitudes)
     if design.ordered:
-        change = _change_of_chain(without, one, hyper) - _change_of_chain(without, old, hyper)
-        accepted, _ = accept(key_accept, change)
+        change = hyper.concentration * (_pull_with(without, one) - _pull_with(without, old))
+        accepted = _accepts(chances.uniforms[3], change)
     along = rows.products(one.direction[None])[:, 0]
     return _choose(accepted, one._replace(product=along * one.length), old)
 
@@ -469,14 +519,12 @@ def log_any(weight: Scalar, gain: Array) -> Scalar:
     return len(gain) * jnp.log1p(-weight) + excess + jnp.log(-jnp.expm1(-excess))
 
 
-def _not_empty(key: Key, logit: Array) -> Array:
+def _not_empty(uniform: Scalar, uniforms: Array, logit: Array) -> Array:
     """A column given that it is not empty: its first row, then the others."""
-    key_first, key_rows = jax.random.split(key)
     used_by_now = -jnp.expm1(jnp.cumsum(-jax.nn.softplus(logit)))
-    target = jax.random.uniform(key_first, dtype=logit.dtype) * used_by_now[-1]
-    first = jnp.minimum(jnp.sum(used_by_now < target), len(logit) - 1)
-    free = decide(logit, jax.random.uniform(key_rows, logit.shape, logit.dtype))
+    first = jnp.minimum(jnp.sum(used_by_now < uniform * used_by_now[-1]), len(logit) - 1)
     index = jnp.arange(len(logit))
+    free = decide(logit, uniforms)
     return ((index == first) | ((index > first) & free)).astype(logit.dtype)
 
 
@@ -521,9 +569,9 @@ def small_ones(pool: Pool, setting: Setting) -> Array:
     return (pool.counts > 0) & (pool.weights < setting.highest)
 
 
-def pick(key: Key, candidates: Array) -> Array:
+def pick(bits: Array, candidates: Array) -> Array:
     """One of the marked slots at random; the first slot where there is none."""
-    place = jax.random.randint(key, (), 0, jnp.maximum(jnp.sum(candidates), 1))
+    place = bits % jnp.maximum(jnp.sum(candidates), 1).astype(bits.dtype)
     return jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == place))
 
 
@@ -604,10 +652,9 @@ def _gain(without: Pool, one: Feature, hyper: Hyper) -> Array:
     return one.length * (along - 0.5 * one.length) / hyper.noise_variance
 
 
-def _draw_weight(key: Key, setting: Setting) -> Scalar:
-    buffet = setting.hyper.buffet
-    drawn = stick_breaking.draw_weight(key, buffet, setting.level, setting.highest)
-    return stick_breaking.inside(drawn)
+def _accepts(uniform: Scalar, log_ratio: Scalar) -> Array:
+    """Whether a move is accepted; one whose ratio is not a number is not."""
+    return uniform < jnp.exp(jnp.minimum(log_ratio, 0.0))
 
 
 def _logit(weight: Scalar) -> Scalar:

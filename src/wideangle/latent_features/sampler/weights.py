@@ -325,18 +325,19 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
     cosines = directions @ directions.T
     counts, n_rows = counts_of(features), features.assignments.shape[0]
     active = counts > 0
-    key_all, key_picks, key_singles, key = jax.random.split(key, 4)
+    key_weights, key_picks, key_accept = jax.random.split(key, 3)
     index = jnp.arange(features.room)
-    all_drawn = stick_breaking.draw_active(key_all, features.hyper.buffet, counts, n_rows)
     # Who is offered what is decided beforehand: a weight takes two Gamma draws, which are dear.
+    n_turns = 1 + design.n_relocations  # turn 0 is that of all, and has no place
     n_active = jnp.maximum(jnp.sum(active), 1)
-    picks = jax.random.randint(key_picks, (design.n_relocations,), 0, n_active)
+    picks = jax.random.randint(key_picks, (n_turns,), 0, n_active)
     places = jnp.argsort(~active, stable=True)[picks]
-    singles = stick_breaking.draw_active(key_singles, features.hyper.buffet, counts[places], n_rows)
-    places, singles = jnp.pad(places, (1, 0)), jnp.pad(singles, (1, 0))  # turn 0 is that of all
+    offered = jnp.concatenate([counts, counts[places]])
+    drawn = stick_breaking.draw_active(key_weights, features.hyper.buffet, offered, n_rows)
+    all_drawn, singles = drawn[: features.room], drawn[features.room :]
+    uniforms = jax.random.uniform(key_accept, (n_turns,), features.weights.dtype)
 
     def offer(i: Array, now: _Ordering) -> _Ordering:
-        key_accept = jax.random.fold_in(key, i)
         first = i == 0
         chosen = active & (first | (index == places[i]))
         drawn = jnp.where(first, all_drawn, singles[i]).astype(now.weights.dtype)
@@ -345,11 +346,11 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
         bound = level_bound(weights, active, n_rows)
         log_ratio = features.hyper.concentration * (pull - now.pull)
         log_ratio += jnp.log(level_bound(now.weights, active, n_rows)) - jnp.log(bound)
-        accepted, _ = accept(key_accept, jnp.where(bound > level, log_ratio, -jnp.inf))
+        accepted = (bound > level) & (jnp.log(uniforms[i]) < log_ratio)
         return choose(accepted, _Ordering(weights, pull), now)
 
     start = _Ordering(features.weights, pull_in_order(cosines, features.weights))
-    end = lax.fori_loop(0, 1 + design.n_relocations, offer, start)
+    end = lax.fori_loop(0, n_turns, offer, start)
     order = jnp.argsort(-end.weights, stable=True)
     return reorder(features._replace(weights=end.weights), order, features.n_live)
 
