@@ -62,6 +62,9 @@ COMMON = "common expert"
 """Prior of deviations from a common expert, with scales in the posterior: the default."""
 SHARE = 0.5
 """How far coordinates follow the scales in these runs; a fit finds its own."""
+NOISE = 0.5
+"""Least noise of a quantity: one step size serves all data sets, so that they may not differ by
+orders of magnitude."""
 N_DRAWS = 31
 """Draws per data set after thinning: 32 ranks in 16 bins."""
 
@@ -110,7 +113,7 @@ class Case(NamedTuple):
     @property
     def expert(self) -> ExpertLikelihood:
         """Two classes are logistic, more softmax, a quantity is Gaussian."""
-        return GaussianExperts() if self.n_classes == 0 else experts_for(self.n_classes)
+        return GaussianExperts(NOISE) if self.n_classes == 0 else experts_for(self.n_classes)
 
     @property
     def priors(self) -> Priors:
@@ -123,7 +126,7 @@ class Case(NamedTuple):
 
 CASES = [Case(prior, sampler) for prior in PRIORS for sampler in SAMPLERS]
 CASES += [Case(COMMON, "hmc"), Case(COMMON, "hmc", 3), Case("mutual-angular I", "hmc", 3)]
-CASES += [Case(COMMON, "hmc", automatic=True)]
+CASES += [Case(COMMON, "hmc", 0), Case(COMMON, "hmc", automatic=True)]
 
 
 def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
