@@ -30,12 +30,17 @@ class Presented:
         """For pickles: arrays are NumPy's, and chains to go on with (``warm_start``) stay here."""
         state: Any = super().__getstate__()
         kept = {name: value for name, value in state.items() if name != "_last_chains"}
-        return {name: jax.tree.map(_as_numpy, value) for name, value in kept.items()}
+        return {name: as_numpy(value) for name, value in kept.items()}
 
     def _get_params_html(self, *args: Any, **kwargs: Any) -> Any:
         """What scikit-learn shows of a model, alone or in a pipeline: parameters, and the fit."""
         shown: Any = super()._get_params_html(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
         return _WithFacts(self, shown)
+
+
+def as_numpy(tree: Any) -> Any:
+    """A tree with NumPy's arrays in place of JAX's."""
+    return jax.tree.map(_as_numpy, tree)
 
 
 def _as_numpy(leaf: Any) -> Any:

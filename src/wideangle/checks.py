@@ -164,7 +164,7 @@ def _check_column(name: Any, dtype: Any, column: Any) -> None:
         except (TypeError, ValueError):
             raise ValueError(
                 f"X: column {name!r} ({dtype}) holds {value!r} in row {row}; turn the column into "
-                "numbers first."
+                "numbers first, for example by wideangle.TableEncoder in front of the model."
             ) from None
 
 

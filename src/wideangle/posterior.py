@@ -78,6 +78,17 @@ class Draws:
         """The draws after the first ``n_draws`` of each chain."""
         return jax.tree.map(lambda leaf: leaf[:, n_draws:], self)
 
+    def in_turns(self) -> Draws:
+        """All draws as one chain, those of the starts of an approximation in turns.
+
+        Each draw is independent of the others, so that the order says nothing.
+        """
+
+        def join(leaf: Any) -> np.ndarray:
+            return np.swapaxes(leaf, 0, 1).reshape(1, -1, *leaf.shape[2:])
+
+        return jax.tree.map(join, self)
+
     def to_arviz(
         self,
         coords: Mapping[str, Sequence[Any]] | None = None,

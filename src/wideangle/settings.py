@@ -413,6 +413,9 @@ def from_plain(value: Any) -> Any:
         return tuple(from_plain(one) for one in value)
     if not isinstance(value, dict):
         return value
-    kinds = {kind.__name__: kind for kind in Settings.__subclasses__()}
-    kind = kinds[value["class"]]
+    kind = KINDS[value["class"]]
     return kind(**{name: from_plain(one) for name, one in value["params"].items()})
+
+
+KINDS = {kind.__name__: kind for kind in Settings.__subclasses__()}
+"""Classes of this module: those that a file can name."""

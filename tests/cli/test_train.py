@@ -9,6 +9,7 @@ import pytest
 
 import fitted_runs
 from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier
+from wideangle.cli import fitting
 from wideangle.frames.encode import encode
 from wideangle.frames.read import read_table
 from wideangle.runs import train
@@ -88,12 +89,45 @@ def test_a_second_fit_that_is_interrupted_leaves_the_first(people, monkeypatch):
     assert np.isfinite(run.model.predict_proba(run.sample.X)).all()
 
 
+def test_a_process_that_is_killed_during_the_second_fit_leaves_the_first(
+    people, monkeypatch, tmp_path
+):
+    class Killed(BaseException):
+        """Nothing catches it, as nothing catches SIGKILL."""
+
+    fits = []
+
+    def fit(model, X, y):
+        fits.append(len(y))
+        if len(fits) == 2:
+            raise Killed
+        return plain_fit(model, X, y)
+
+    plain_fit = MixtureOfExpertsClassifier.fit
+    monkeypatch.setattr(MixtureOfExpertsClassifier, "fit", fit)
+    options = {"n_experts": 2, "inference": "map", "inference__n_starts": 1}
+    options |= {"inference__n_passes": 5, "progress": False}
+    job = train.Job("moe", people(), "ill", options=options, refit=True)
+    output, how = tmp_path / "run", {"as_json": False, "quiet": True}
+    with pytest.raises(Killed):
+        fitting.run(job, output, resume=False, force=False, **how)
+    run = read_run(output)
+    assert "refit" not in run.settings and run.metrics["accuracy"] >= 0
+    assert "without the held-out rows" in run.metrics["warnings"][-1]
+    fitting.run(job, output, resume=False, force=True, **how)
+    assert read_run(output).settings["refit"]
+    assert "without the held-out rows" not in "".join(read_run(output).metrics["warnings"])
+
+
 def test_columns_of_words_are_doubted_for_features():
     X = np.array([[0.5, 1, 0], [1.5, 0, np.nan]])
     (sentence,) = LatentFeatureModel.presentation.doubts(["age", "job = cook", "member"], X)
     assert sentence.startswith("2 of 3 columns hold only 0 and 1")
     assert "'job = cook'" in sentence and "wideangle train moe" in sentence
     assert LatentFeatureModel.presentation.doubts(["age"], X[:, :1]) == []
+    # Numbers of a table are divided by their standard deviation before.
+    (again,) = LatentFeatureModel.presentation.doubts(["age", "job = cook", "member"], X * 2.5)
+    assert again == sentence
 
 
 def test_a_quantity_is_learned_and_predicted(command, tmp_path, quick_compiler):
@@ -347,7 +381,7 @@ def test_a_checkpoint_that_fails_says_what_is_left(fails, people, tmp_path, stan
 def test_options_reach_the_model(command, tmp_path, monkeypatch):
     jobs = []
 
-    def take(job, _):
+    def take(job, *_):
         jobs.append(job)
         return read_run(fitted_runs.features())
 

@@ -33,6 +33,7 @@ def test_the_sdist_has_both_and_what_their_tests_read(targets):
     assert all((ROOT / path.lstrip("/")).exists() for path in included)
     # Pages of the site and links between pages are checked by tests that the sdist has, too.
     assert {"/README.md", "/CONTRIBUTING.md", "/CHANGELOG.md", "/docs", "/tests"} <= set(included)
+    assert {"/.github", "/results"} <= set(included)  # the workflow, and records that pages show
 
 
 def test_links_of_the_readme_lead_somewhere_from_a_package_index(project):

@@ -10,7 +10,8 @@ from wideangle import plots
 from wideangle.plots.calibration import outcomes
 from wideangle.plots.chains import rank_counts
 from wideangle.posterior import Draws
-from wideangle.presentation.classifier import reliability, share_interval
+from wideangle.presentation.classifier import reliability
+from wideangle.presentation.family import share_interval
 
 pytest.importorskip("matplotlib")
 

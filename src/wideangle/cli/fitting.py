@@ -33,13 +33,14 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
             fitted = train(
                 replace(job, checkpoint=partial.checkpoint),
                 (lambda _: None) if quiet else printing.say,
+                lambda first: _write(first, output, force),
             )
         except (Interrupted, KeyboardInterrupt) as stopped:
             _stopped(stopped, partial)
         except StorageError as error:  # a checkpoint that cannot be written, or read
             hint = f" What was saved before is in {partial.folder}." * partial.holds_something
             raise StorageError(f"{error}{hint}") from error
-        _write(fitted, output, force)
+        _write(fitted, output, force or job.refit)
         partial.done()
     if not quiet:
         for sentence in fitted.metrics["warnings"]:

@@ -10,17 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from wideangle.checks import check_count
 from wideangle.infer.kernel import DualAveraging
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.posterior import DrawsOfChains, Matched
 from wideangle.latent_features.settings import FARTHEST, Scaling
 from wideangle.latent_features.state import Draw, Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
-from wideangle.settings import as_plain, from_plain
 from wideangle.storage import StorageError, save_bundle
 from wideangle.storage.checkpoint import SavedRun
-from wideangle.storage.models import check_numbers, plain, read_model, restore_names
+from wideangle.storage.models import check_numbers, described, read_model, remade
 from wideangle.types import Components
 
 LARGEST = 1e135
@@ -192,16 +190,12 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         **{f"trace_{name}": array for name, array in model.chains_.trace.items()},
         **{f"matched_{name}": array for name, array in matched.items()},
     }
-    names = getattr(model, "feature_names_in_", None)
-    meta = {
-        "settings": {k: plain(as_plain(v)) for k, v in model.get_params(deep=False).items()},
+    meta = described(model) | {
         "scale": model.scaling_.scale,
         "seed": model._seed,
         "n_disputed": int(n_disputed),
         "interrupted": model.interrupted_,
         "n_rows": model.n_rows_,
-        "n_features": model.n_features_in_,
-        "feature_names": None if names is None else [str(name) for name in names],
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
 
@@ -212,10 +206,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(cls: type, arrays: Arrays, meta: dict[str, Any]) -> Any:
-    model = cls(**{k: from_plain(v) for k, v in meta["settings"].items()})
-    model._validate_params()
-    model.n_features_in_ = check_count("n_features", meta["n_features"], 1)
-    restore_names(model, meta["feature_names"])
+    model = remade(cls, meta)
     check_numbers(arrays)
     model.scaling_ = Scaling(arrays["shift"], float(meta["scale"]))
     model.start_objectives_ = arrays["start_objectives"]

@@ -130,7 +130,9 @@ the data need.
         """Columns of zeros and ones do not have Gaussian noise."""
         if sp.issparse(X):
             return []
-        binary = np.all((X == 0) | (X == 1) | np.isnan(X), axis=0)
+        missing = np.isnan(X)
+        one = np.max(X, axis=0, initial=0.0, where=~missing)  # numbers have been given one unit
+        binary = np.all((X == 0) | (X == one) | missing, axis=0)
         n_binary = int(np.sum(binary))
         if not n_binary:
             return []

@@ -17,7 +17,7 @@ from wideangle.checks import check_labels, check_range, check_table, in_order
 from wideangle.mixture_of_experts import classes, files, stream
 from wideangle.mixture_of_experts.classes import experts_for
 from wideangle.mixture_of_experts.data import Data, counted
-from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
@@ -70,6 +70,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         prepared columns: (K, p) for two classes, (K, C, p) for more; gates (K, p).
     diversity_ : Diversity
         Angles between the experts of that draw.
+    filling_ : Filling or None
+        Medians that stand for missing entries, and which columns have another one that says where.
     n_used_ : float
         Mean number of experts with more than 1 % of the gate's mass.
     chain_weights_ : array (n_chains,)
@@ -126,18 +128,17 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
-        """Fit to rows X (dense or CSR) and class labels y."""
+        """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and class labels y."""
         self._validate_params()
         check_table(X)
         check_labels(y)
-        X, y = validate_data(
-            self, in_order(X), y, accept_sparse="csr", dtype=[np.float64, np.float32]
-        )
+        X, y = validate_data(self, in_order(X), y, **ROWS)
         check_classification_targets(y)
         self.classes_, targets = np.unique(y, return_inverse=True)
         weights = self._sample_weights(sample_weight, X)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
+        X = self._filled(X, weights)
         return self._fit_rows(counted(Data(X, targets.astype(np.int32), weights)))
 
     def _validate_params(self) -> None:

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from wideangle.base import Presented
+from wideangle.base import Presented, as_numpy
 from wideangle.checks import check_not_forked, check_table, in_order
 from wideangle.convergence import Chains
 from wideangle.messages import warn
@@ -22,6 +22,7 @@ from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stre
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import Data, TargetScaling, learn_scaling
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
+from wideangle.mixture_of_experts.missing import Filling, filled, learn_filling
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
 from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior
@@ -35,6 +36,13 @@ from wideangle.settings import (
 )
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.types import Key
+
+ROWS = {
+    "accept_sparse": "csr",
+    "dtype": [np.float64, np.float32],
+    "ensure_all_finite": "allow-nan",
+}
+"""What scikit-learn checks of rows."""
 
 
 class Uncertainty(NamedTuple):
@@ -127,6 +135,14 @@ class MixtureOfExperts(Presented, NamedChoices):
 
     # ---- fitting
 
+    filling_: Filling | None = None
+    """What stands for missing entries; None after a fit to sparse rows or to rows on disk."""
+
+    def _filled(self, X: Any, weights: np.ndarray) -> Any:
+        """Rows to fit to without missing entries; what stands for them is remembered."""
+        self.filling_ = learn_filling(X, weights)
+        return X if self.filling_ is None else self.filling_.apply(X)
+
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
@@ -194,7 +210,7 @@ class MixtureOfExperts(Presented, NamedChoices):
             intercept=self.fit_intercept,
             progress=self.progress,
         )
-        self.n_features_in_ = source.shape[1]
+        self.n_features_in_, self.filling_ = source.shape[1], None
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         self.scaling_ = found.scaling
@@ -212,12 +228,13 @@ class MixtureOfExperts(Presented, NamedChoices):
     def _blocks(self, source: Any) -> Iterator[np.ndarray]:
         """Prepared rows of a source, a block at a time, in its order."""
         check_is_fitted(self)
-        return stream.blocks(source, self.n_features_in_, self.scaling_)
+        complete = self.filling_ is None
+        return stream.blocks(source, self.n_features_in_, self._prepared, complete=complete)
 
     def _keep(self, fitted: Fitted, rows: Any, n_counted: float) -> None:
         """Store the posterior and what is derived from it; warn in plain words."""
         self.posterior_ = fitted.draws
-        self.priors_ = fitted.priors
+        self.priors_ = as_numpy(fitted.priors)
         self.notes_ = fitted.notes
         self.n_iter_ = fitted.draws.n_chains * fitted.draws.n_draws
         self.chain_weights_ = np.full(fitted.draws.n_chains, 1.0 / fitted.draws.n_chains)
@@ -257,10 +274,13 @@ class MixtureOfExperts(Presented, NamedChoices):
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
         check_table(X)
-        X = validate_data(
-            self, in_order(X), accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-        return self.scaling_.apply(X)
+        X = validate_data(self, in_order(X), reset=False, **ROWS)
+        return self._prepared(X)
+
+    def _prepared(self, X: Any) -> Any:
+        """Rows as the model sees them: missing entries filled in, columns of one scale."""
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return self.scaling_.apply(filled(X, self.filling_, names))
 
     def gate_proba(self, X: Any) -> np.ndarray:
         """Probability of each expert of the representative draw, (N, K)."""
@@ -273,6 +293,9 @@ class MixtureOfExperts(Presented, NamedChoices):
         The group ``posterior`` holds quantities that do not depend on the numbering of experts;
         raw weights, whose numbering differs from chain to chain, are in ``posterior_raw``.
 
+        Starts of ``inference="vi"`` are no chains: their draws are one chain, and ``start`` in
+        ``sample_stats`` says where each comes from.
+
         The model keeps no rows. Given the training rows and targets again there are also
         ``log_likelihood``, ``observed_data`` and ``posterior_predictive``, so that
         ``arviz.loo(model.to_arviz(X, y))`` works; given rows without targets, ``predictions``.
@@ -283,21 +306,24 @@ class MixtureOfExperts(Presented, NamedChoices):
         if X is None and y is not None:
             raise ValueError("y: give the rows of these targets, X, too.")
         names = self._output_names() | {"column": self.presentation(self).entry_names()}
-        about = None
+        draws, trace, about, starts = self.posterior_, self.trace_, None, None
+        if not isinstance(self.choice("inference"), Sampling):
+            starts = np.tile(np.arange(draws.n_chains), draws.n_draws)[None]
+            draws, trace = draws.in_turns(), trace.in_turns()
         if X is not None:
             rows = self._rows(X)
             targets = None if y is None else self._encoded(y, rows.shape[0])
             seed = check_random_state(self.random_state).randint(2**31 - 1)
             about = pointwise.groups_of_rows(
                 self._expert,
-                self.posterior_,
+                draws,
                 rows,
                 targets,
                 np.random.default_rng(seed),
                 self._target_units(),
             )
             names["row"] = np.arange(rows.shape[0])
-        return pointwise.to_arviz(self.posterior_, self.trace_, about, names)
+        return pointwise.to_arviz(draws, trace, about, names, starts)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
@@ -309,9 +335,10 @@ class MixtureOfExperts(Presented, NamedChoices):
         return files.load(cls, path)
 
     def __sklearn_tags__(self) -> Any:
-        """Sparse input is welcome."""
+        """Sparse rows are welcome, and so are missing entries of dense ones."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         return tags
 
 

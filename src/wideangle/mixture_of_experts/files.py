@@ -9,15 +9,23 @@ import jax
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from wideangle.checks import check_count
 from wideangle.mixture_of_experts.classes import experts_for
 from wideangle.mixture_of_experts.data import Scaling
 from wideangle.mixture_of_experts.likelihood import Pair
+from wideangle.mixture_of_experts.missing import Filling
 from wideangle.mixture_of_experts.modes import with_scales
 from wideangle.posterior import Draws
-from wideangle.settings import Maximise, Sampling, Settings, as_plain, from_plain
+from wideangle.priors.plain import prior_from_plain, prior_to_plain
+from wideangle.settings import Maximise, Sampling, Settings
 from wideangle.storage import save_bundle
-from wideangle.storage.models import check_numbers, plain, read_model, restore_names
+from wideangle.storage.models import (
+    check_numbers,
+    described,
+    plain,
+    read_model,
+    refuse_class,
+    remade,
+)
 
 MOST_CLASS_BYTES = 2**26
 """Size of the names of all classes: in an array each takes as much as the longest."""
@@ -31,12 +39,6 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; see :meth:`MixtureOfExperts.save`."""
     if not hasattr(model, "posterior_"):
         raise NotFittedError("save() needs a fitted model: call fit first.")
-    given = model.prior if isinstance(model.prior, tuple) else (model.prior,)
-    if not all(isinstance(prior, str | Settings) for prior in given):
-        raise ValueError(
-            "prior: a model with a distribution of your own as prior cannot be saved, since the "
-            "file holds no code; use a name or a settings object such as MutualAngularPrior()."
-        )
     draws = model.posterior_.values
     weights = draws["weights"]
     arrays = {
@@ -52,20 +54,36 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
     arrays |= {name: draws[name] for name in BESIDE_WEIGHTS if name in draws}
     arrays |= {f"scales_{name}": values for name, values in draws.get("scales", {}).items()}
-    names = getattr(model, "feature_names_in_", None)
-    settings = model.get_params(deep=False)
-    if isinstance(by_class := settings.get("class_weight"), dict):
-        # As pairs: keys of JSON are strings, and classes may be numbers.
-        settings["class_weight"] = list(by_class.items())
-    meta = {
-        "settings": {k: plain(as_plain(v)) for k, v in settings.items()},
+    if model.filling_ is not None:
+        arrays |= {"medians": model.filling_.medians, "flagged": model.filling_.flagged}
+    meta = described(model, _special(model)) | {
         **model._target_meta(),
-        "n_features": model.n_features_in_,
-        "feature_names": None if names is None else [str(name) for name in names],
         "n_used": model.n_used_,
         "notes": plain(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=model.file_kind)
+
+
+def _special(model: Any) -> dict[str, Any]:
+    """Settings that are not names, numbers or settings objects, as JSON can hold them."""
+    special = {"prior": _each(model.prior, _saved_prior)}
+    if isinstance(by_class := getattr(model, "class_weight", None), dict):
+        # As pairs: keys of JSON are strings, and classes may be numbers.
+        special["class_weight"] = list(by_class.items())
+    return special
+
+
+def _each(prior: Any, change: Any) -> Any:
+    """A prior, or the two of a pair, changed."""
+    pair = isinstance(prior, tuple | list)
+    return type(prior)(change(one) for one in prior) if pair else change(prior)
+
+
+def _saved_prior(prior: Any) -> Any:
+    if isinstance(prior, str | Settings):
+        return prior
+    plain_prior = prior_to_plain(prior)
+    return refuse_class("prior", prior) if plain_prior is None else plain_prior
 
 
 def load(cls: Any, path: str | os.PathLike[str]) -> Any:
@@ -75,16 +93,13 @@ def load(cls: Any, path: str | os.PathLike[str]) -> Any:
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
     settings = meta["settings"]
-    if isinstance(settings.get("class_weight"), list):
-        settings["class_weight"] = dict(settings["class_weight"])
-    for name in ("prior", "inference"):
-        settings[name] = from_plain(settings[name])
-    model = cls(**settings)
-    model._validate_params()
+    settings["prior"] = _each(settings["prior"], prior_from_plain)
+    pairs = settings.get("class_weight")
+    model = remade(cls, meta, {"class_weight": dict(pairs)} if isinstance(pairs, list) else {})
     model._restore_targets(meta, arrays["experts"].shape[-2])
-    model.n_features_in_ = check_count("n_features", meta["n_features"], 1)
-    restore_names(model, meta["feature_names"])
     model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
+    if "medians" in arrays:
+        model.filling_ = Filling(arrays["medians"], arrays["flagged"])
     model._expert = model._experts()
     values: dict[str, Any] = {"weights": Pair(arrays["gate"], arrays["experts"])}
     values |= {name: arrays[name] for name in BESIDE_WEIGHTS if name in arrays}
@@ -135,14 +150,16 @@ def classes_from(stored: dict[str, Any], n_outputs: int) -> np.ndarray:
 
 def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     """Refuse arrays that do not belong together, before anything is made of them."""
-    p, n_outputs = model.n_features_in_ + model.fit_intercept, model._expert.n_outputs
+    flagged = arrays.get("flagged", np.zeros(0, np.int64))
+    n_columns, n_outputs = model.n_features_in_ + len(flagged), model._expert.n_outputs
+    p = n_columns + model.fit_intercept
     gate, experts = (model.n_experts, p), (model.n_experts, n_outputs, p)
     draws = arrays["gate"].shape[:2]
-    columns = (model.n_features_in_,)
+    columns = (n_columns,)
     wanted = {
         "gate": draws + gate, "experts": draws + experts, "best_gate": gate, "log_lik": draws,
         "best_experts": experts, "shift": columns, "scale": columns, "chain_weights": draws[:1],
-        "common": (*draws, n_outputs * p),
+        "common": (*draws, n_outputs * p), "medians": (model.n_features_in_,),
         **{name: draws for name in arrays if name.startswith("scales_")},
     }  # fmt: skip
     for name, shape in wanted.items():
@@ -154,5 +171,7 @@ def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     for name in ("gate", "experts", "best_gate", "best_experts"):
         if np.max(np.abs(arrays[name]), initial=0.0) > MOST_WEIGHT:
             raise ValueError(f"array {name!r} holds weights of more than {MOST_WEIGHT:g}")
+    if flagged.ndim != 1 or not np.isin(flagged, np.arange(model.n_features_in_)).all():
+        raise ValueError("it marks missing entries of columns that there are not")
     if 0 in draws or wrong or unequal or np.any(arrays["scale"] <= 0):
         raise ValueError("the sizes of its arrays do not fit together")

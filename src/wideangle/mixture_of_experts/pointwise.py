@@ -76,6 +76,7 @@ def to_arviz(
     trace: Draws,
     about_rows: AboutRows | None,
     names: dict[str, Any],
+    starts: np.ndarray | None = None,
 ) -> Any:
     """Draws, and what they say of rows where there are such, as ArviZ takes them.
 
@@ -87,6 +88,8 @@ def to_arviz(
         From :func:`groups_of_rows`; None without.
     names
         Coordinates ``column``, that of the outputs of an expert where it has several, and ``row``.
+    starts
+        Which start each draw of an approximation comes from, (1, draw); None of Markov chains.
     """
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
@@ -99,7 +102,9 @@ def to_arviz(
         "posterior": trace.values,
         "posterior_raw": {"gate": weights.gate, "experts": experts},
     }
-    if draws.stats:
+    if starts is not None:
+        of_draws["sample_stats"] = {"start": starts}
+    elif draws.stats:
         of_draws["sample_stats"] = arviz_stats(draws.stats)
     groups = {
         group: {name: np.asarray(values)[:, places] for name, values in table.items()}

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from wideangle.mixture_of_experts.predict import thinned
 from wideangle.mixture_of_experts.sampling import MAX_TIME, N_WARMUP
-from wideangle.presentation.classifier import ClassifierPresentation, share_interval
+from wideangle.presentation.classifier import ClassifierPresentation
 from wideangle.presentation.family import (
     CLEAR,
     FEWEST_MATCHED,
@@ -19,6 +19,8 @@ from wideangle.presentation.family import (
     MATCHED_DRAWS,
     Presentation,
     numbered,
+    share_interval,
+    where_missing,
 )
 from wideangle.presentation.records import (
     LENGTH,
@@ -117,8 +119,11 @@ class ExpertPresentation(Presentation):
         return found.reshape(len(found), -1)
 
     def entry_names(self, names: Sequence[str] | None = None) -> list[str]:
-        """Columns, and the intercept."""
-        return super().entry_names(names) + [INTERCEPT] * bool(self.model.fit_intercept)
+        """Columns, those that say where an entry is missing, and the intercept."""
+        found, filling = super().entry_names(names), self.model.filling_
+        flagged = () if filling is None else filling.flagged
+        found += [where_missing(found[i]) for i in flagged]
+        return found + [INTERCEPT] * bool(self.model.fit_intercept)
 
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """With the weights of the gate."""

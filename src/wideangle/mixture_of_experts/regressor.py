@@ -21,7 +21,7 @@ from wideangle.mixture_of_experts.data import (
     counted,
     learn_target_scaling,
 )
-from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
@@ -109,18 +109,12 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         self.min_noise = min_noise
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
-        """Fit to rows X (dense or CSR) and numbers y."""
+        """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
         self._validate_params()
         check_table(X)
-        X, y = validate_data(
-            self,
-            in_order(X),
-            y,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            y_numeric=True,
-        )
-        data = counted(Data(X, y, self._sample_weights(sample_weight, X)))
+        X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
+        weights = self._sample_weights(sample_weight, X)
+        data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(
             data.targets, data.weights, intercept=self.fit_intercept
         )

@@ -177,16 +177,26 @@ def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Vari
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))
 
 
-def blocks(source: RowSource, n_features: int, scaling: Scaling) -> Iterator[np.ndarray]:
-    """Rows as the model sees them, a block at a time, in the order of the source."""
+def blocks(
+    source: RowSource,
+    n_features: int,
+    prepare: Callable[[np.ndarray], np.ndarray],
+    *,
+    complete: bool,
+) -> Iterator[np.ndarray]:
+    """Rows as the model sees them, a block at a time, in the order of the source.
+
+    Only where rows need not be ``complete`` may entries be missing.
+    """
     if source.shape[1] != n_features:
         raise ValueError(
             f"the source has {source.shape[1]} columns, but the model was fitted with {n_features}."
         )
     for block in range(len(source.starts) - 1):
         rows, _ = source.read(block)
-        if not np.isfinite(rows).all():
-            row = int(source.starts[block] + np.argwhere(~np.isfinite(rows))[0, 0])
-            raise ValueError(f"X: row {row} holds NaN or infinity.")
+        wrong = ~np.isfinite(rows) if complete else np.isinf(rows)
+        if wrong.any():
+            row = int(source.starts[block] + np.argwhere(wrong)[0, 0])
+            raise ValueError(f"X: row {row} holds {'NaN or ' * complete}infinity.")
         for first in range(0, len(rows), PREDICT_ROWS):
-            yield scaling.apply(rows[first : first + PREDICT_ROWS])
+            yield prepare(rows[first : first + PREDICT_ROWS])

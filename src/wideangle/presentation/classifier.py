@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from wideangle.presentation.family import (
     MOST_ROWS,
     Presentation,
+    share_interval,
     standard_error,
     with_error,
 )
@@ -95,13 +95,6 @@ class ClassifierPresentation(Presentation):
             Card("Log-loss", with_error(m, "log_loss", ".3f"), shares),
             Card("Calibration error", f"{m['calibration_error']:.3f}", "0 is perfect"),
         ]
-
-    def verdict(self, run: Run) -> str:
-        """What is predicted from what, and how well."""
-        m = run.metrics
-        target = run.frame.target.name if run.frame.target else "the target"
-        first = f"“{target}” is predicted from {len(run.columns):,} columns."
-        return first + self.verdict_on_scores(m)
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
         """A sentence about held-out rows, where there are such."""
@@ -219,15 +212,3 @@ def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliabilit
     observed = hits / count
     error = float(np.sum(count * np.abs(observed - predicted)) / max(count.sum(), 1))
     return Reliability(predicted, observed, low, high, count, error)
-
-
-def share_interval(hits: Any, count: Any, level: float = 0.95) -> tuple[Any, Any]:
-    """Wilson's interval for a share of which ``hits`` of ``count`` cases were seen.
-
-    Unlike the estimate plus or minus its standard error it stays between 0 and 1 and does not
-    shrink to a point where all cases are alike.
-    """
-    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
-    middle = (hits + 0.5 * z**2) / (count + z**2)
-    half = z * np.sqrt(hits * (count - hits) / count + 0.25 * z**2) / (count + z**2)
-    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)

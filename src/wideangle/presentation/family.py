@@ -8,12 +8,14 @@ model of components.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from wideangle.convergence import Chains, ConvergenceWarning, account
+from wideangle.frames.encoding import Number
 from wideangle.frames.table import count
 from wideangle.presentation.records import (
     Card,
@@ -204,8 +206,12 @@ class Presentation:
         return []
 
     def verdict(self, run: Run) -> str:
-        """The run in two sentences."""
-        return f"{count(len(self.vectors()), self.noun)} of {count(len(run.columns), 'column')}."
+        """The run in two sentences: what is predicted from what, and how well."""
+        columns, target = count(len(run.columns), "column"), run.frame.target
+        if target is None:
+            return f"{count(len(self.vectors()), self.noun)} of {columns}."
+        first = f"“{target.name}” is predicted from {columns}."
+        return first + self.verdict_on_scores(run.metrics)
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
         """A sentence about held-out rows, where there are such."""
@@ -260,3 +266,20 @@ def standard_error(values: np.ndarray) -> float | None:
     """Standard error of a mean over rows; None for fewer than two."""
     n = len(values)
     return float(np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else None
+
+
+def share_interval(hits: Any, cases: Any, level: float = 0.95) -> tuple[Any, Any]:
+    """Wilson's interval for a share of which ``hits`` of so many cases were seen.
+
+    Unlike the estimate plus or minus its standard error it stays between 0 and 1 and does not
+    shrink to a point where all cases are alike.
+    """
+    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    middle = (hits + 0.5 * z**2) / (cases + z**2)
+    half = z * np.sqrt(hits * (cases - hits) / cases + 0.25 * z**2) / (cases + z**2)
+    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
+
+
+def where_missing(name: str) -> str:
+    """Name of the column that says where entries of another are missing."""
+    return Number(name, flagged=True).indicators[0]

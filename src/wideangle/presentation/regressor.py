@@ -10,6 +10,7 @@ import numpy as np
 from wideangle.presentation.family import (
     MOST_ROWS,
     Presentation,
+    share_interval,
     standard_error,
     with_error,
 )
@@ -103,12 +104,6 @@ class RegressorPresentation(Presentation):
             Card("Log density", with_error(m, "log_density", ".3f"), normal),
             Card("Rows in their 90 % interval", f"{100 * m['coverage_90']:.0f} %", "90 % is right"),
         ]
-
-    def verdict(self, run: Run) -> str:
-        """What is predicted from what, and how well."""
-        target = run.frame.target.name if run.frame.target else "the target"
-        first = f"“{target}” is predicted from {len(run.columns):,} columns."
-        return first + self.verdict_on_scores(run.metrics)
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
         """A sentence about held-out rows, where there are such."""
@@ -232,16 +227,13 @@ class Coverage(NamedTuple):
     observed: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    """Interval for the true share: quantiles of the Beta distribution after Jeffreys' prior."""
+    """Interval for the true share, as in :func:`share_interval`."""
 
 
 def coverage(y: np.ndarray, ends: np.ndarray) -> Coverage:
     """Share of rows inside the intervals whose lower ends, then upper ends, are ``ends``."""
-    from scipy.stats import beta  # slow to import
-
     n_levels = ends.shape[1] // 2
     low, high = ends[:, :n_levels], ends[:, n_levels:]
     inside = ((y[:, None] >= low) & (y[:, None] <= high)).sum(axis=0)
-    tail = 0.5 * (1.0 - LEVEL)
-    bounds = (beta.ppf(q, inside + 0.5, len(y) - inside + 0.5) for q in (tail, 1.0 - tail))
-    return Coverage(inside / max(len(y), 1), *bounds)
+    n_rows = max(len(y), 1)
+    return Coverage(inside / n_rows, *share_interval(inside, n_rows, LEVEL))

@@ -31,6 +31,7 @@ from wideangle.registry import estimator_of
 from wideangle.storage.files import as_finite
 
 PACKAGES = ("wideangle", "jax", "numpyro", "numpy", "scipy", "scikit-learn", "pandas")
+_NOT_REFITTED = "Interrupted: the model is the one that was fitted without the held-out rows."
 
 
 class Interrupted(Exception):
@@ -101,7 +102,9 @@ class Stages:
         self.seconds[name] = round(before + time.monotonic() - began, 3)
 
 
-def train(job: Job, say: Callable[[str], None]) -> Run:
+def train(
+    job: Job, say: Callable[[str], None], keep: Callable[[Run], None] = lambda _: None
+) -> Run:
     """Fit a model to a file.
 
     Parameters
@@ -110,6 +113,9 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
         What to do.
     say
         Is called with each sentence about what is done, as it is done.
+    keep
+        Is called with the run before the model is fitted again to all rows, so that it is not lost
+        with a process that is killed on the way.
 
     Raises
     ------
@@ -148,14 +154,19 @@ def train(job: Job, say: Callable[[str], None]) -> Run:
     run = make_run(job.kind, model, rows, settings, sentences, stages, log)
     if not job.refit or len(rows.test) == 0:
         return run
+    first = replace(run, metrics={**run.metrics, "warnings": [*sentences, _NOT_REFITTED]})
+    keep(first)
     tell(f"fitting again to all {count(table.n_rows, 'row')}: this model is kept")
-    return _refitted(run, job, table, rows, doubts, stages)
+    return _refitted(run, job, table, rows, doubts, stages) or first
 
 
 def _refitted(
     run: Run, job: Job, table: Table, rows: Rows, doubts: list[str], stages: Stages
-) -> Run:
-    """The run with a model of all rows; scores and predictions of the sample stay held out."""
+) -> Run | None:
+    """The run with a model of all rows; scores and predictions of the sample stay held out.
+
+    None if Ctrl-C ended it.
+    """
     job = replace(job, checkpoint=None)
     model, y = _make_model(job), None
     if rows.y is not None and rows.y_test is not None:
@@ -168,9 +179,7 @@ def _refitted(
         if present(model).interrupted:
             raise Interrupted
     except (Interrupted, KeyboardInterrupt):
-        sentence = "Interrupted: the model is the one that was fitted without the held-out rows."
-        warned = [*run.metrics["warnings"], sentence]
-        return replace(run, metrics={**run.metrics, "warnings": warned})
+        return None
     shown, part = present(model), X[run.sample.rows - 1]
     # Components are those of the new model, and so is who uses them.
     values = run.sample.values | {"activations": shown.activations(part)}
@@ -207,7 +216,9 @@ def prepare(table: Table, job: Job, model: Any) -> Rows:
         raise TableError(f"{table.source} has {count(table.n_rows, 'row')}: too few to learn from.")
     classes = y if is_classifier(model) else None
     split = split_rows(table.n_rows, job.held_out, job.seed, classes)
-    plan = replace(job.plan, fill=not get_tags(model).input_tags.allow_nan)
+    # Filled in here where there is a target: a missing word is then one category, not many columns.
+    fill = target is not None or not get_tags(model).input_tags.allow_nan
+    plan = replace(job.plan, fill=fill)
     frame, notes = learn(table.take(split.train), target, plan)
     X = encode(table.take(split.train), frame).X
     held = encode(table.take(split.test), frame)

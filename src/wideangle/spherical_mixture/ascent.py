@@ -7,7 +7,6 @@ rows, where many passes are cheap, and the best goes on with all of them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle.infer.run import Progress
+from wideangle.messages import warn
 from wideangle.spherical_mixture.centres import CentrePrior, Centres, begin_centres, update_centres
 from wideangle.spherical_mixture.rows import MemoryRows, Rows, Statistics, gather
 from wideangle.spherical_mixture.task import Fitted, Mixture, Task
@@ -65,7 +65,7 @@ def fit(
             if found is None:
                 raise
             interrupted = True
-            warnings.warn(f"interrupted after {len(bounds)} passes", RuntimeWarning, stacklevel=4)
+            warn(f"interrupted after {len(bounds)} passes", RuntimeWarning)
     state = found[0]
     trace = {"bound": np.array(bounds or [found[1]])[None]}
     notes = {"n_passes": len(bounds), "bound": float(found[1])} | (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -15,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
+from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, NamedChoices, Sampling, Settings
 from wideangle.sphere import vmf
@@ -212,7 +212,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
             parts = [np.argmax(found, axis=1) for found, _ in shares(rows, *parameters)]
             self.labels_ = np.concatenate(parts)
         if sampled and (sentence := self.presentation(self).caution()) is not None:
-            warnings.warn(sentence, stacklevel=3)
+            warn(sentence)
 
     # ---- what was found
 

@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from wideangle.posterior import Draws
-from wideangle.settings import Sampling, as_plain, from_plain
+from wideangle.settings import Sampling
 from wideangle.spherical_mixture.sampling import NEEDED
 from wideangle.spherical_mixture.task import Mixture
 from wideangle.storage import save_bundle
-from wideangle.storage.models import check_numbers, plain, read_model, restore_names
+from wideangle.storage.models import check_numbers, described, plain, read_model, remade
 
 KIND = "spherical-mixture"
 _NUMBERS = ("alpha_", "tightness_", "strength_", "n_used_", "n_iter_")
@@ -29,13 +29,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         arrays |= {f"kept_{name}": leaf for name, leaf in model.posterior_._asdict().items()}
     if hasattr(model, "labels_"):
         arrays["labels"] = model.labels_
-    names = getattr(model, "feature_names_in_", None)
-    settings = model.get_params(deep=False)
-    meta = {
-        "settings": {name: plain(as_plain(value)) for name, value in settings.items()},
+    meta = described(model) | {
         "numbers": {name: getattr(model, name) for name in _NUMBERS},
-        "n_features": model.n_features_in_,
-        "feature_names": None if names is None else [str(name) for name in names],
         "notes": plain(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
@@ -47,11 +42,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
-    settings = meta["settings"]
-    model = cls(**{name: from_plain(value) for name, value in settings.items()})
-    model._validate_params()
-    model.n_features_in_ = int(meta["n_features"])
-    restore_names(model, meta["feature_names"])
+    model = remade(cls, meta)
     check_numbers(arrays)
     for name in _NUMBERS:
         setattr(model, name, float(meta["numbers"][name]))
@@ -92,7 +83,16 @@ def to_arviz(model: Any) -> Any:
     """The container of ArviZ; see :meth:`SphericalMixture.to_arviz`."""
     from wideangle.arviz_adapter import to_arviz as convert
 
-    groups = {"posterior": dict(model.trace_.values)}
-    if model.posterior_ is not None:
-        groups["posterior_raw"] = model.posterior_._asdict()
-    return convert(groups)
+    if model.posterior_ is None:
+        raise ValueError(
+            f"to_arviz: a fit by inference={model.inference!r} has no draws; use 'mcmc' for some."
+        )
+    return convert(
+        {"posterior": model.trace_.values, "posterior_raw": model.posterior_._asdict()},
+        coords={"column": model.presentation(model).entry_names()},
+        dims={
+            "weights": ["cluster"],
+            "concentrations": ["cluster"],
+            "directions": ["cluster", "column"],
+        },
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
+from wideangle.checks import check_count
+from wideangle.settings import KINDS, Settings, as_plain, from_plain
 from wideangle.storage.bundle import load_bundle
 from wideangle.storage.files import StorageError
 
@@ -33,14 +35,43 @@ def read_model(
     return model
 
 
-def restore_names(model: Any, names: Any) -> None:
-    """Names of columns, as the tables had them that the model was fitted to."""
-    if names is None:
-        return
-    strings = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not strings or len(names) != model.n_features_in_:
-        raise ValueError(f"its names are not those of {model.n_features_in_} columns")
-    model.feature_names_in_ = np.array(names, dtype=object)
+def described(model: Any, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Settings and columns of a fitted model as plain JSON; ``settings`` replace its own."""
+    params = {**model.get_params(deep=False), **(settings or {})}
+    for name, value in params.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Settings) and type(one) not in KINDS.values():
+                refuse_class(name, one)
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "settings": {name: plain(as_plain(value)) for name, value in params.items()},
+        "n_features": model.n_features_in_,
+        "feature_names": None if names is None else [str(name) for name in names],
+    }
+
+
+def refuse_class(name: str, value: Any) -> NoReturn:
+    """Say that a file cannot hold an object of the user's own class, and what to do."""
+    raise ValueError(
+        f"{name}: {type(value).__name__} is a class of your own, and a saved model holds no code; "
+        "pickle the model instead (where it is loaded the class must be importable), or use a "
+        "name or an object of wideangle, such as MutualAngularPrior()."
+    )
+
+
+def remade(cls: Any, meta: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Any:
+    """An estimator with the settings and columns that :func:`described` saw."""
+    params = {name: from_plain(value) for name, value in meta["settings"].items()}
+    model = cls(**(params | dict(settings or {})))
+    model._validate_params()
+    n, names = check_count("n_features", meta["n_features"], 1), meta["feature_names"]
+    model.n_features_in_ = n
+    if names is not None:
+        strings = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if not strings or len(names) != n:
+            raise ValueError(f"its names are not those of {n} columns")
+        model.feature_names_in_ = np.array(names, dtype=object)
+    return model
 
 
 def check_numbers(arrays: dict[str, np.ndarray]) -> None:
