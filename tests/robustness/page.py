@@ -26,7 +26,8 @@ cannot be written, the fit continues with a warning; if the first cannot, it end
 ## What is an error, and what is not
 
 * Numbers that are not finite, labels that are no classes, weights that are negative or not numbers
-  are errors. For `LatentFeatureModel`, NaN is missing data.
+  are errors. NaN in X is missing data, except for
+  `SphericalMixture`.
 * Weights that add up to more than 1e12, data for `LatentFeatureModel` beyond 1e±120, and settings
   beyond single precision are errors, with the allowed range in the message.
 * One row, one column, one class, equal rows, constant columns, a class with one row, and in the

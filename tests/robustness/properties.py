@@ -17,6 +17,8 @@ from wideangle.convergence import ConvergenceWarning
 from wideangle.latent_features.state import RoomError
 
 EXPECTED = (ConvergenceWarning,)
+OVERFITTED = "In cross-validation the most probable weights"
+"""Labels of these cases are noise, and a maximum is expected to say so."""
 OUR_CODE = tuple(str(Path(package.__file__).parent) for package in (wideangle, sklearn))
 LEAST_WORDS = 4
 
@@ -39,6 +41,7 @@ def outcome(action: Any, wrong: set[str]) -> str:
             return "refused"
     assert not wrong, f"accepted, but {wrong}"
     strange = [str(one.message) for one in caught if not issubclass(one.category, EXPECTED)]
+    strange = [message for message in strange if not message.startswith(OVERFITTED)]
     assert not strange, strange
     return "right"
 
