@@ -17,7 +17,7 @@ def demo(
     ] = Path("wideangle-demo"),
     seed: Seed = 0,
 ) -> None:
-    """See in two minutes what the library is for.
+    """See in a minute or two what the library is for.
 
     Fits a mixture of experts and latent features to simulated data, prints how they do next to
     logistic regression and PCA, and writes one page with links to a report on each fit. Needs the
