@@ -25,7 +25,7 @@ from wideangle import (
     Variational,
     VonMisesFisherPrior,
 )
-from wideangle.priors.plain import prior_from_plain, prior_to_plain
+from wideangle.mixture_of_experts.files import prior_from_plain, prior_to_plain
 from wideangle.settings import KINDS
 from wideangle.storage.models import described, remade
 

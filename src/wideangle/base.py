@@ -9,11 +9,10 @@ from __future__ import annotations
 import html as escape
 from typing import Any, ClassVar
 
-import jax
-import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from wideangle.presentation.family import Presentation
+from wideangle.types import as_numpy
 
 
 class Presented:
@@ -36,17 +35,6 @@ class Presented:
         """What scikit-learn shows of a model, alone or in a pipeline: parameters, and the fit."""
         shown: Any = super()._get_params_html(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]
         return _WithFacts(self, shown)
-
-
-def as_numpy(tree: Any) -> Any:
-    """A tree with NumPy's arrays in place of JAX's."""
-    return jax.tree.map(_as_numpy, tree)
-
-
-def _as_numpy(leaf: Any) -> Any:
-    if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf  # keys have no counterpart
-    return np.asarray(leaf)
 
 
 class _WithFacts:

@@ -153,6 +153,16 @@ class Chains(NamedTuple):
         return f"{{inference__n_draws={asked}}} takes {times}"
 
 
+def caution_of(model: Any) -> ConvergenceWarning | None:
+    """The sentence about a fitted model whose predictions are not settled, or None."""
+    if model.diagnostics_ is None:
+        return None
+    inference = getattr(model, "choice", lambda _: None)("inference")
+    ending = getattr(model, "notes_", {}).get("ending", {}).get("reason", "")
+    chains = Chains(inference, model.presentation.max_time, ending)
+    return model.trace_.caution(model.diagnostics_, chains)
+
+
 def caution(
     values: Mapping[str, Any], summary: Summary, divergent: float, chains: Chains
 ) -> ConvergenceWarning | None:

@@ -63,3 +63,14 @@ def as_dense(rows: Any, index: Any, dtype: Any) -> np.ndarray:
     """Rows ``index`` of an array or a CSR matrix as a dense array."""
     chosen = rows[index]
     return np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen, dtype)
+
+
+def as_numpy(tree: Any) -> Any:
+    """A tree with NumPy's arrays in place of JAX's."""
+    return jax.tree.map(_as_numpy, tree)
+
+
+def _as_numpy(leaf: Any) -> Any:
+    if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return leaf  # keys have no counterpart
+    return np.asarray(leaf)

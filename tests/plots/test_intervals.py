@@ -5,7 +5,7 @@ import pytest
 
 import fitted_runs
 from wideangle import plots
-from wideangle.plots.intervals import COVERED
+from wideangle.plots.calibration import COVERED
 from wideangle.presentation.regressor import levels_of
 from wideangle.runs.folder import read_run
 

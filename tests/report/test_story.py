@@ -11,7 +11,7 @@ from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.presentation import strongest
 from wideangle.posterior import Draws
 from wideangle.presentation.family import MOST_ROWS
-from wideangle.report import page, parts, tables
+from wideangle.report import page, parts
 
 
 def changed(run, **metrics):
@@ -162,7 +162,7 @@ def test_cards_are_the_metrics(expert_run, feature_run):
 
 
 def columns_of(run):
-    return {column.title: column.values for column in tables.doubtful_rows(run)}
+    return {column.title: column.values for column in parts.doubtful_rows(run)}
 
 
 def test_most_uncertain_rows_come_first_with_their_own_values(expert_run):
@@ -185,7 +185,7 @@ def test_least_explained_rows_come_first(feature_run):
 
 
 def test_diagnostics_are_judged_by_their_limits(expert_run, wine_run):
-    rows = tables.diagnostics(expert_run)
+    rows = parts.diagnostics(expert_run)
     table = expert_run.model.diagnostics_
     assert len(rows) == len(table)
     for i, row in enumerate(rows):
@@ -196,7 +196,7 @@ def test_diagnostics_are_judged_by_their_limits(expert_run, wine_run):
             assert (row["verdict"] == "doubtful") == (row["needed"] == "yes")
     assert {row["verdict"] for row in rows} & {"doubtful", "slow"}
     assert rows[list(table.names).index("probability[3]")]["name"] == "probability at watched row 4"
-    assert tables.diagnostics(wine_run) == []
+    assert parts.diagnostics(wine_run) == []
 
 
 def test_numbers_that_chains_never_change_are_listed_by_chain(expert_run):
@@ -205,7 +205,7 @@ def test_numbers_that_chains_never_change_are_listed_by_chain(expert_run):
     model.trace_ = replace(model.trace_, values=model.trace_.values | {"n_used": counts})
     model.diagnostics_ = model.trace_.summary()
     changed_run = replace(expert_run, model=model)
-    (row,) = [row for row in tables.diagnostics(changed_run) if row["name"] == "experts in use"]
+    (row,) = [row for row in parts.diagnostics(changed_run) if row["name"] == "experts in use"]
     assert (row["by_chain"], row["rhat"], row["verdict"]) == ("4, 5", None, "stuck")
     text = page.render(changed_run)
     assert "experts in use 4, 5" in text and ">4, 5</td>" in text

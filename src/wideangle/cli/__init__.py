@@ -1,4 +1,4 @@
-"""The ``wideangle`` command: one file for each command; parse, call, print."""
+"""The ``wideangle`` command: parse, call, print."""
 
 from importlib import import_module
 from typing import Annotated, Any
@@ -7,9 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from wideangle import __version__
-from wideangle.cli.demo import demo
-from wideangle.cli.predict import predict
-from wideangle.cli.report import report
+from wideangle.cli.commands import demo, predict, report
 from wideangle.cli.train import train
 from wideangle.compiled import keep_compiled
 from wideangle.messages import not_installed

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss
 
 from wideangle.base import present
+from wideangle.convergence import caution_of
 from wideangle.datasets import block_images, mixture_data
 from wideangle.frames.encoding import Encoding, Number, Target
 from wideangle.latent_features.estimator import LatentFeatureModel
@@ -148,6 +149,6 @@ def _run(
         "seed": seed,
         **(more or {}),
     }
-    found = present(model).caution()
+    found = caution_of(model)
     sentences = [] if found is None else [str(found)]
     return make_run(kind, model, rows, settings, sentences, stages)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from wideangle.base import Presented
 from wideangle.checks import check_count, check_not_forked, check_path, check_table, in_order
+from wideangle.convergence import caution_of
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import (
@@ -406,8 +407,7 @@ class LatentFeatureModel(
         self._summarise()
         if self.interrupted_:
             warn("interrupted: the draws up to then are kept", RuntimeWarning)
-        sentence = self.presentation(self).caution()
-        if sentence is not None:
+        if sentence := caution_of(self):
             warn(sentence)
 
     def _summarise(self) -> None:

@@ -29,6 +29,8 @@ MIN_PRESENCE = 0.5
 """Share of the draws that must have a feature for it to be a component."""
 MISSED = 1e-3
 """Chance at which a component as rare as ``min_presence`` is in none of the draws searched."""
+CUTOFF = 0.5
+"""Largest relative distance between features that count as the same."""
 MOST = 0.5
 """Share of the draws of a chain from which on the chain has found a feature."""
 
@@ -217,16 +219,15 @@ def match(
     draws: Sequence[Draw],
     *,
     chains: Any = None,
-    reference: int | None = None,
-    cutoff: float = 0.5,
     min_presence: float = MIN_PRESENCE,
 ) -> Matched:
     """Find the features that matter and that draws have in common.
 
-    Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)` with the
-    cut-off c; a feature and its negative never are. Candidates are collected from a few draws of
-    every chain, enough to see whatever is as frequent as ``min_presence``, and averaged over those
-    draws. Every draw is then assigned to these averages, one to one with the least total distance.
+    Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)`, c the
+    :data:`CUTOFF`; a feature and its negative never are. Candidates are collected from a few draws
+    of every chain, enough to see whatever is as frequent as ``min_presence``, and averaged over
+    those draws. Every draw is then assigned to these averages, one to one with the least total
+    distance.
 
     Parameters
     ----------
@@ -234,27 +235,18 @@ def match(
         Posterior draws.
     chains
         (draws,) number of the chain of each draw; one chain when left out.
-    reference
-        Draw whose features are the first candidates, such as the one of highest density; the first
-        when left out.
-    cutoff
-        Largest relative distance between features that count as the same, below 1.
     min_presence
         Least share of draws that must have a component.
     """
-    if not 0.0 < cutoff < 1.0:
-        raise ValueError(f"cutoff={cutoff!r}: must lie between 0 and 1.")
-    if not 0.0 < min_presence <= 1.0:
-        raise ValueError(f"min_presence={min_presence!r}: must be above 0 and at most 1.")
     kept = [np.flatnonzero(draw.worth > 0) for draw in draws]
     chains = (
         np.zeros(len(draws), int) if chains is None else np.unique(chains, return_inverse=True)[1]
     )
-    searched = _searched(chains, reference or 0, min_presence)
-    centres = _candidates([_vectors(draws[s], kept[s]) for s in searched], cutoff)
+    searched = _searched(chains, min_presence)
+    centres = _candidates([_vectors(draws[s], kept[s]) for s in searched])
     found = np.stack(
         [
-            np.append(numbers, -1)[_assign(_vectors(draw, numbers), centres, cutoff)]
+            np.append(numbers, -1)[_assign(_vectors(draw, numbers), centres)]
             for draw, numbers in zip(draws, kept, strict=True)
         ]
     )
@@ -271,24 +263,24 @@ def _vectors(draw: Draw, numbers: np.ndarray) -> np.ndarray:
     return np.asarray(draw.vectors)[numbers].astype(np.float32)
 
 
-def _searched(chains: np.ndarray, reference: int, min_presence: float) -> list[int]:
-    """Draws in which candidates are looked for: the reference, then some of every chain."""
+def _searched(chains: np.ndarray, min_presence: float) -> list[int]:
+    """Draws in which candidates are looked for: some of every chain."""
     rate = np.log1p(-min(min_presence, 0.9))
     enough = int(np.ceil(np.log(MISSED) / rate))
-    some = [reference]
+    some: list[int] = []
     for chain in range(chains.max() + 1):
         members = np.flatnonzero(chains == chain)
         spaced = np.linspace(0, len(members) - 1, min(enough, len(members))).round().astype(int)
-        some += [int(m) for m in members[spaced] if m != reference]
+        some += members[spaced].tolist()
     return some
 
 
-def _candidates(searched: list[np.ndarray], cutoff: float) -> np.ndarray:
+def _candidates(searched: list[np.ndarray]) -> np.ndarray:
     """Features of the searched draws, those that match an earlier one averaged with it."""
     centres = searched[0].copy()
     weights = np.ones(len(centres), np.float32)
     for vectors in searched[1:]:
-        found = _assign(vectors, centres, cutoff)
+        found = _assign(vectors, centres)
         known = np.flatnonzero(found >= 0)
         weights[known] += 1.0
         centres[known] += (vectors[found[known]] - centres[known]) / weights[known, None]
@@ -298,10 +290,10 @@ def _candidates(searched: list[np.ndarray], cutoff: float) -> np.ndarray:
     return centres
 
 
-def _assign(vectors: np.ndarray, centres: np.ndarray, cutoff: float) -> np.ndarray:
+def _assign(vectors: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """For each centre the number of its vector, or -1: least total distance, one to one."""
     result = np.full(len(centres), -1)
-    closeness = cutoff - relative_distance(vectors, centres)
+    closeness = CUTOFF - relative_distance(vectors, centres)
     row, column = np.nonzero(closeness > 0.0)
     if len(row) == 0:
         return result

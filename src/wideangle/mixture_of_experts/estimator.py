@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from wideangle.base import Presented, as_numpy
+from wideangle.base import Presented
 from wideangle.checks import check_not_forked, check_table, in_order
-from wideangle.convergence import Chains
+from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
@@ -35,7 +35,7 @@ from wideangle.settings import (
     Sampling,
 )
 from wideangle.sphere.geometry import Diversity, diversity
-from wideangle.types import Key
+from wideangle.types import Key, as_numpy
 
 ROWS = {
     "accept_sparse": "csr",
@@ -79,29 +79,15 @@ class MixtureOfExperts(Presented, NamedChoices):
     }
     file_kind: ClassVar[str]
     """What a saved model says it is."""
-
-    def __init__(
-        self,
-        n_experts: int = 5,
-        *,
-        prior: Any = "mutual-angular",
-        inference: Any = "mcmc",
-        standardise: bool = True,
-        fit_intercept: bool = True,
-        checkpoint: Any = None,
-        progress: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.prior = prior
-        self.inference = inference
-        self.standardise = standardise
-        self.fit_intercept = fit_intercept
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_experts: int
+    prior: Any
+    inference: Any
+    standardise: bool
+    fit_intercept: bool
+    checkpoint: Any
+    progress: bool | None
+    warm_start: bool
+    random_state: Any
 
     # ---- what differs
 
@@ -244,10 +230,8 @@ class MixtureOfExperts(Presented, NamedChoices):
         self.diagnostics_ = None
         if isinstance(self.choice("inference"), Sampling):
             self.diagnostics_ = self.trace_.summary()
-            ending = fitted.notes.get("ending", {}).get("reason", "")
-            chains = Chains(self.choice("inference"), sampling.MAX_TIME, ending)
-            if sentence := self.trace_.caution(self.diagnostics_, chains):
-                warn(sentence)
+        if sentence := caution_of(self):
+            warn(sentence)
 
     @property
     def experts_(self) -> np.ndarray:

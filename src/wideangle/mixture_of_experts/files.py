@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -15,7 +16,9 @@ from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.mixture_of_experts.missing import Filling
 from wideangle.mixture_of_experts.modes import with_scales
 from wideangle.posterior import Draws
-from wideangle.priors.plain import prior_from_plain, prior_to_plain
+from wideangle.priors.components import GaussianComponents, PolarComponents
+from wideangle.priors.dpp import DeterminantalComponents
+from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import Maximise, Sampling, Settings
 from wideangle.storage import save_bundle
 from wideangle.storage.models import (
@@ -33,6 +36,11 @@ MOST_WEIGHT = 1e15
 """Size of weights: products with prepared rows, and squares, are numbers in single precision."""
 BESIDE_WEIGHTS = ("log_lik", "common")
 """What the draws of some samplers have besides weights and scales."""
+PRIOR_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (GaussianComponents, PolarComponents, DeterminantalComponents, MutualAngular)
+}
+"""Priors that a file can hold."""
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -84,6 +92,34 @@ def _saved_prior(prior: Any) -> Any:
         return prior
     plain_prior = prior_to_plain(prior)
     return refuse_class("prior", prior) if plain_prior is None else plain_prior
+
+
+def prior_to_plain(prior: Any) -> dict[str, Any] | None:
+    """Class and parameters of a distribution; None where it, or one in it, is not the library's."""
+    kind = type(prior)
+    if kind not in PRIOR_KINDS.values():
+        return None
+    plain: dict[str, Any] = {}
+    for name in inspect.signature(kind).parameters:
+        if name == "validate_args":
+            continue
+        value = getattr(prior, name)
+        plain[name] = value if isinstance(value, str | int | None) else _plain_value(value)
+        if plain[name] is None and value is not None:
+            return None
+    return {"prior": kind.__name__, "params": plain}
+
+
+def _plain_value(value: Any) -> Any:
+    return np.asarray(value).tolist() if hasattr(value, "__array__") else prior_to_plain(value)
+
+
+def prior_from_plain(plain: Any) -> Any:
+    """The prior of :func:`prior_to_plain`; anything else is returned as it is."""
+    if not isinstance(plain, dict) or "prior" not in plain:
+        return plain
+    params = plain["params"].items()
+    return PRIOR_KINDS[plain["prior"]](**{name: prior_from_plain(value) for name, value in params})
 
 
 def load(cls: Any, path: str | os.PathLike[str]) -> Any:

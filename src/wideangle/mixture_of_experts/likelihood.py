@@ -45,10 +45,6 @@ out the sums of a larger one."""
 GRAM_ROWS = 128
 """Rows of a product whose both sides are wide: so few that a CPU does not share them out."""
 
-ONE_CODE = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
-"""Compiler options of programs that are not cut into blocks: the same code, and so the same
-rounding, for any number of threads. Their element-wise work then has one thread."""
-
 
 class Pair(NamedTuple, Generic[T]):
     """One thing for the gate and one for the experts."""

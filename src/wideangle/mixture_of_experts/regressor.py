@@ -95,18 +95,16 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            n_experts,
-            prior=prior,
-            inference=inference,
-            standardise=standardise,
-            fit_intercept=fit_intercept,
-            checkpoint=checkpoint,
-            progress=progress,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
+        self.n_experts = n_experts
+        self.prior = prior
+        self.inference = inference
+        self.standardise = standardise
+        self.fit_intercept = fit_intercept
         self.min_noise = min_noise
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.warm_start = warm_start
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""

@@ -54,7 +54,7 @@ from wideangle.mixture_of_experts.data import Data, for_sampling, scattered, sha
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.predict import trace
 from wideangle.mixture_of_experts.sparse import on_host
-from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
+from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, checkpoint_of
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.learning import update_prior
 from wideangle.settings import AUTO
@@ -119,7 +119,7 @@ class Sampler(NamedTuple):
 def fit(key: Key, task: Task, data: Data) -> Fitted:
     """Draws of chains in the posterior."""
     rows = for_sampling(data, task.priors.gate.n_components)
-    return fit_mcmc(key, task, rows, checkpoint=checkpoint_of(key, task, data))
+    return fit_mcmc(key, task, rows, checkpoint=checkpoint_of(key, task, arrays_of(data)))
 
 
 def fit_mcmc(

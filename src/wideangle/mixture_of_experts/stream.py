@@ -21,7 +21,7 @@ from wideangle.mixture_of_experts.data import (
     target_scaling_from,
 )
 from wideangle.mixture_of_experts.pointwise import log_lik_of_rows
-from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_for
+from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
 from wideangle.mixture_of_experts.variational import VariationalFit
 from wideangle.settings import Settings, Variational
 from wideangle.streaming.minibatches import StreamedMinibatches
@@ -153,7 +153,7 @@ def fit(
     facts = {"sums": moments.sums, "squares": moments.squares, "counts": moments.counts}
     facts |= {"rows": sample.rows, "targets": sample.targets, "starts": source.starts}
     facts["buffer"] = np.array(buffer_bytes)
-    checkpoint = checkpoint_for(found.key, task, facts)
+    checkpoint = checkpoint_of(found.key, task, facts)
     fits = variational.fit_starts(key_fit, task, sample, checkpoint=checkpoint, stream=stream)
     fits = [_with_sampling_error(fit, sample, found.n_rows) for fit in fits]
     fitted = variational.draws_of(key_draw, fits)

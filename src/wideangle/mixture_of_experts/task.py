@@ -268,14 +268,7 @@ def _diversity(inference: Any) -> Pair[float]:
     return Pair(float(gate), float(experts))
 
 
-def checkpoint_of(key: Key, task: Task, data: Data) -> Checkpoint | None:
-    """The checkpoint of a fit to rows in memory."""
-    if task.checkpoint is None:
-        return None
-    return checkpoint_for(key, task, arrays_of(data))
-
-
-def checkpoint_for(key: Key, task: Task, arrays: dict[str, Any]) -> Checkpoint | None:
+def checkpoint_of(key: Key, task: Task, arrays: dict[str, Any]) -> Checkpoint | None:
     """The checkpoint that was asked for, of these data and settings and no others."""
     if task.checkpoint is None:
         return None

@@ -29,6 +29,7 @@ from wideangle.mixture_of_experts.task import (
     Fitted,
     Regulariser,
     Task,
+    arrays_of,
     checkpoint_of,
 )
 from wideangle.posterior import Draws
@@ -107,7 +108,8 @@ class VariationalFit:
 def fit(key: Key, task: Task, data: Data) -> Fitted:
     """Draws of the approximations of several starts; a start counts as a chain."""
     key_fit, key_draw = random.split(key)
-    fits = fit_starts(key_fit, task, data, checkpoint=checkpoint_of(key, task, data))
+    checkpoint = checkpoint_of(key, task, arrays_of(data))
+    fits = fit_starts(key_fit, task, data, checkpoint=checkpoint)
     return draws_of(key_draw, fits)
 
 

@@ -5,10 +5,10 @@ can be told apart with any colour vision, and nothing global is changed: no pypl
 """
 
 from wideangle.plots.angles import angle_distribution, angle_heatmap
-from wideangle.plots.calibration import calibration
+from wideangle.plots.calibration import calibration, interval_calibration
 from wideangle.plots.chains import component_count, rank_plot, trace
 from wideangle.plots.components import component_images, component_weights, top_words
-from wideangle.plots.intervals import interval_calibration, prediction_bands
+from wideangle.plots.intervals import prediction_bands
 from wideangle.plots.rows import activation_matrix, component_map
 
 __all__ = [

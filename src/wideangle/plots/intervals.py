@@ -1,4 +1,4 @@
-"""Predictions of a quantity with their intervals, and their calibration."""
+"""Predictions of a quantity with their intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from wideangle.base import present
 from wideangle.plots import style
 from wideangle.posterior import evenly
-from wideangle.presentation.regressor import coverage, levels_of
+from wideangle.presentation.regressor import levels_of
 from wideangle.types import as_dense
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 GRID = 200
 """Places along the column."""
-COVERED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Intervals whose coverage is drawn."""
 
 
 def prediction_bands(
@@ -77,34 +75,4 @@ def prediction_bands(
     others = " (other columns at their medians)" if rows.shape[1] > 1 else ""
     style.tidy(ax, f"Predictions{others}", style.shorten(names[place], 44), "prediction")
     ax.legend(fontsize=style.SMALL, frameon=False)
-    return ax.figure
-
-
-def interval_calibration(model: Any, X: Any, y: Any, *, ax: Any = None) -> Figure:
-    """Level of central intervals against the share of rows they hold; the diagonal is right.
-
-    Use rows that the model has not seen. Bars are 90 % intervals for the true share.
-
-    Parameters
-    ----------
-    model
-        A fitted regressor with ``predict_quantiles``.
-    X, y
-        Held-out rows and their targets.
-    ax : matplotlib axes, optional
-        Where to draw; by default on a new figure.
-    """
-    y = np.asarray(y, float)
-    found = coverage(y, model.predict_quantiles(X, levels_of(COVERED)))
-    ax = style.axes_for(ax, 3.9, 3.7)
-    ax.plot([0, 1], [0, 1], color=style.PALE, lw=1.2, zorder=1)
-    reach = np.abs(np.stack([found.low, found.high]) - found.observed)
-    ax.errorbar(COVERED, found.observed, reach, fmt="o", ms=5, color=style.PALETTE[0],
-                elinewidth=1.4, markeredgecolor="white", zorder=2, label="rows")  # fmt: skip
-    style.tidy(ax, "Are the intervals calibrated?", "interval", "share of rows inside")
-    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    ax.set_aspect("equal")
-    gap = float(np.mean(np.abs(found.observed - np.array(COVERED))))
-    ax.text(0.99, 0.02, f"{len(y)} rows\nmean gap {gap:.3f}", ha="right",
-            fontsize=style.SMALL, color=style.INK, transform=ax.transAxes)  # fmt: skip
     return ax.figure

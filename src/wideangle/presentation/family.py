@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.convergence import Chains, ConvergenceWarning, account
+from wideangle.convergence import account
 from wideangle.frames.encoding import Number
 from wideangle.frames.table import count
 from wideangle.presentation.records import (
@@ -163,16 +163,6 @@ class Presentation:
         """How far the chains agree, on predictions and on other numbers; nothing without chains."""
         summary = self.model.diagnostics_
         return [] if summary is None else account(summary, self.words)
-
-    def caution(self) -> ConvergenceWarning | None:
-        """The sentence of the fit about predictions that are not settled, if there is one."""
-        model = self.model
-        if model.diagnostics_ is None:
-            return None
-        inference = getattr(model, "choice", lambda _: None)("inference")
-        ending = getattr(model, "notes_", {}).get("ending", {}).get("reason", "")
-        chains = Chains(inference, self.max_time, ending)
-        return model.trace_.caution(model.diagnostics_, chains)
 
     @classmethod
     def option_named(cls, setting: str, value: str) -> str | None:

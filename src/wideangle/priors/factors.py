@@ -63,20 +63,6 @@ class VmfGammaFactors(NamedTuple):
         r""":math:`E g^2 = r(r+1)/s^2`."""
         return self.shapes * (self.shapes + 1.0) / self.rates**2
 
-    def projection_moments(self, rows: Array) -> tuple[Array, Array]:
-        r"""Mean and second moment of :math:`a_k\cdot x_n`, each of shape (N, K).
-
-        .. math:: E(\tilde a\cdot x)^2 = \alpha|x|^2 + \beta(\hat a\cdot x)^2
-
-        so N x K inner products suffice and no p x p matrix is formed.
-        """
-        along = rows @ jnp.swapaxes(self.mean_directions, -1, -2)
-        alpha, beta = vmf.scatter_weights(self.concentrations, self.dim)
-        square = jnp.sum(rows**2, axis=-1)[..., :, None]
-        first = self.expected_magnitudes * self.resultants * along
-        second = self.expected_square_magnitudes * (alpha * square + beta * along**2)
-        return first, second
-
     def entropy_to_uniform(self) -> Array:
         """Entropy, with that of the directions relative to uniform ones (see `vmf.entropy`).
 

@@ -35,7 +35,32 @@ LONGEST = 60
 MARKS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
 """Signs that mean something to Plotly, the ampersand first."""
 
+LEGEND = {"orientation": "h", "y": 1.12}
+"""Above the picture."""
+
 Figure = dict[str, Any]
+
+
+def _figure(data: list[Figure], x: Figure, y: Figure, height: int = 420, **layout: Any) -> Figure:
+    """Traces with their axes."""
+    return {"data": data, "layout": {"xaxis": x, "yaxis": y, **layout}, "height": height}
+
+
+def _axis(title: str, **more: Any) -> Figure:
+    return {"title": {"text": title}, **more}
+
+
+def _diagonal(low: float, high: float) -> Figure:
+    """The line on which what was predicted is what was seen."""
+    ends = rounded([low, high])
+    return {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip",
+            "line": {"color": FAINT, "width": 1.5, "dash": "dot"}, "showlegend": False}  # fmt: skip
+
+
+def _reach(above: np.ndarray, below: np.ndarray, **more: Any) -> Figure:
+    """Bars from points up and down."""
+    return {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0,
+            "array": rounded(above), "arrayminus": rounded(below), **more}  # fmt: skip
 
 
 def charts_of(run: Run) -> dict[str, Figure]:
@@ -88,19 +113,8 @@ def angle_heatmap(run: Run) -> Figure | None:
     }
     if n <= 12:  # noqa: PLR2004
         trace |= {"texttemplate": "%{z:.0f}", "textfont": {"size": 11}}
-    layout = {
-        "xaxis": {"type": "category", "title": {"text": word}, "showgrid": False},
-        "yaxis": {
-            "type": "category",
-            "title": {"text": word},
-            "autorange": "reversed",
-            "scaleanchor": "x",
-            "constrain": "domain",
-            "showgrid": False,
-        },
-    }
-    layout["xaxis"]["constrain"] = "domain"
-    return {"data": [trace], "layout": layout, "height": 420}
+    axis = _axis(word, type="category", showgrid=False, constrain="domain")
+    return _figure([trace], axis, axis | {"autorange": "reversed", "scaleanchor": "x"})
 
 
 def angle_distribution(run: Run) -> Figure | None:
@@ -120,14 +134,10 @@ def angle_distribution(run: Run) -> Figure | None:
     line = {"type": "scatter", "mode": "lines", "name": "prior", "x": middle,
             "y": rounded(expected), "line": {"color": PALETTE[1], "width": 3, "shape": "spline"},
             "hovertemplate": hover}  # fmt: skip
-    layout = {
-        "xaxis": {"range": [0, 180], "tickvals": [0, 45, 90, 135, 180], "ticksuffix": "°",
-                  "title": {"text": "angle of a pair"}},
-        "yaxis": {"title": {"text": "share of pairs"}, "tickformat": ".0%", "rangemode": "tozero"},
-        "bargap": 0,
-        "legend": {"orientation": "h", "y": 1.12},
-    }  # fmt: skip
-    return {"data": [bars, line], "layout": layout, "height": 420}
+    ticks = [0, 45, 90, 135, 180]
+    x = _axis("angle of a pair", range=[0, 180], tickvals=ticks, ticksuffix="°")
+    y = _axis("share of pairs", tickformat=".0%", rangemode="tozero")
+    return _figure([bars, line], x, y, bargap=0, legend=LEGEND)
 
 
 def component_map(run: Run) -> Figure | None:
@@ -169,12 +179,8 @@ def component_map(run: Run) -> Figure | None:
                 "meta": {"component": k + 1},
             }
         )
-    layout = {
-        "xaxis": {"title": {"text": plain(titles[0])}, "zeroline": False},
-        "yaxis": {"title": {"text": plain(titles[1])}, "zeroline": False},
-        "legend": {"itemclick": "toggle"},
-    }
-    return {"data": data, "layout": layout, "height": 460}
+    x, y = (_axis(plain(title), zeroline=False) for title in titles)
+    return _figure(data, x, y, 460, legend={"itemclick": "toggle"})
 
 
 def _regions(run: Run, points: np.ndarray) -> Figure:
@@ -229,23 +235,15 @@ def calibration(run: Run) -> Figure | None:
     found = reliability(happened, probability)
     size = 9 + 16 * np.sqrt(found.count / found.count.max())
     hover = "predicted %{x:.0%}, seen %{y:.0%}<br>%{customdata} rows<extra></extra>"
-    data = [
-        {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
-         "line": {"color": FAINT, "width": 1.5, "dash": "dot"}, "showlegend": False},
-        {"type": "scatter", "mode": "markers", "x": rounded(found.predicted),
-         "y": rounded(found.observed), "customdata": found.count.tolist(), "hovertemplate": hover,
-         "marker": {"color": PALETTE[0], "size": rounded(size)}, "showlegend": False,
-         "error_y": {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0,
-                     "array": rounded(found.high - found.observed),
-                     "arrayminus": rounded(found.observed - found.low)}},
-    ]  # fmt: skip
-    layout = {
-        "xaxis": {"range": [-0.03, 1.03], "tickformat": ".0%",
-                  "title": {"text": plain(f"probability of {name}")}},
-        "yaxis": {"range": [-0.03, 1.03], "tickformat": ".0%",
-                  "title": {"text": "observed frequency"}},
+    points = {
+        "type": "scatter", "mode": "markers", "x": rounded(found.predicted),
+        "y": rounded(found.observed), "customdata": found.count.tolist(), "hovertemplate": hover,
+        "marker": {"color": PALETTE[0], "size": rounded(size)}, "showlegend": False,
+        "error_y": _reach(found.high - found.observed, found.observed - found.low),
     }  # fmt: skip
-    return {"data": data, "layout": layout, "height": 420}
+    shares: Figure = {"range": [-0.03, 1.03], "tickformat": ".0%"}
+    x = _axis(plain(f"probability of {name}"), **shares)
+    return _figure([_diagonal(0, 1), points], x, _axis("observed frequency", **shares))
 
 
 def confidence(run: Run) -> Figure | None:
@@ -264,13 +262,8 @@ def confidence(run: Run) -> Figure | None:
         }
         for name, member, shade in (("right", right, PALETTE[0]), ("wrong", ~right, PALETTE[1]))
     ]  # fmt: skip
-    layout = {
-        "barmode": "stack",
-        "xaxis": {"title": {"text": "probability of the predicted class"}, "tickformat": ".0%"},
-        "yaxis": {"title": {"text": "rows"}},
-        "legend": {"orientation": "h", "y": 1.12},
-    }
-    return {"data": data, "layout": layout, "height": 420}
+    x = _axis("probability of the predicted class", tickformat=".0%")
+    return _figure(data, x, _axis("rows"), barmode="stack", legend=LEGEND)
 
 
 def intervals(run: Run) -> Figure | None:
@@ -280,21 +273,16 @@ def intervals(run: Run) -> Figure | None:
         return None
     found = coverage(y, np.concatenate([values["low"], values["high"]], axis=1))
     hover = "intervals of %{x:.0%} hold %{y:.1%}<extra></extra>"
-    data = [
-        {"type": "scatter", "mode": "lines", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip",
-         "line": {"color": FAINT, "width": 1.5, "dash": "dot"}, "showlegend": False},
-        {"type": "scatter", "mode": "markers", "x": list(LEVELS), "y": rounded(found.observed),
-         "hovertemplate": hover, "marker": {"color": PALETTE[0], "size": 11}, "showlegend": False,
-         "error_y": {"type": "data", "symmetric": False, "thickness": 1.5, "width": 0,
-                     "array": rounded(found.high - found.observed),
-                     "arrayminus": rounded(found.observed - found.low)}},
-    ]  # fmt: skip
-    layout = {
-        "xaxis": {"range": [0.4, 1.03], "tickformat": ".0%", "title": {"text": "interval"}},
-        "yaxis": {"range": [0.4, 1.03], "tickformat": ".0%",
-                  "title": {"text": "rows inside it"}},
+    points = {
+        "type": "scatter", "mode": "markers", "x": list(LEVELS), "y": rounded(found.observed),
+        "hovertemplate": hover, "marker": {"color": PALETTE[0], "size": 11}, "showlegend": False,
+        "error_y": _reach(found.high - found.observed, found.observed - found.low),
     }  # fmt: skip
-    return {"data": data, "layout": layout, "height": 420}
+    x, y = (
+        _axis(title, range=[0.4, 1.03], tickformat=".0%")
+        for title in ("interval", "rows inside it")
+    )
+    return _figure([_diagonal(0, 1), points], x, y)
 
 
 def predicted(run: Run) -> Figure | None:
@@ -305,23 +293,16 @@ def predicted(run: Run) -> Figure | None:
     chosen = evenly(len(sample), _MOST_INTERVALS)
     seen, mean = sample.y[chosen], sample.values["prediction"][chosen]
     low, high = (sample.values[name][chosen, place] for name in ("low", "high"))
-    ends = [float(min(seen.min(), mean.min())), float(max(seen.max(), mean.max()))]
-    data = [
-        {"type": "scatter", "mode": "lines", "x": rounded(ends), "y": rounded(ends),
-         "hoverinfo": "skip", "line": {"color": FAINT, "width": 1.5, "dash": "dot"},
-         "showlegend": False},
-        {"type": "scatter", "mode": "markers", "x": rounded(seen), "y": rounded(mean),
-         "text": _row_words(run, chosen), "hovertemplate": "%{text}<extra></extra>",
-         "marker": {"color": PALETTE[0], "size": 6}, "showlegend": False,
-         "error_y": {"type": "data", "symmetric": False, "thickness": 1, "width": 0,
-                     "color": FAINT, "array": rounded(np.maximum(high - mean, 0.0)),
-                     "arrayminus": rounded(np.maximum(mean - low, 0.0))}},
-    ]  # fmt: skip
-    layout = {
-        "xaxis": {"title": {"text": "seen"}, "zeroline": False},
-        "yaxis": {"title": {"text": "predicted"}, "zeroline": False},
-    }
-    return {"data": data, "layout": layout, "height": 420}
+    reach = (np.maximum(high - mean, 0.0), np.maximum(mean - low, 0.0))
+    points = {
+        "type": "scatter", "mode": "markers", "x": rounded(seen), "y": rounded(mean),
+        "text": _row_words(run, chosen), "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"color": PALETTE[0], "size": 6}, "showlegend": False,
+        "error_y": _reach(*reach, thickness=1, color=FAINT),
+    }  # fmt: skip
+    line = _diagonal(min(seen.min(), mean.min()), max(seen.max(), mean.max()))
+    x, y = (_axis(title, zeroline=False) for title in ("seen", "predicted"))
+    return _figure([line, points], x, y)
 
 
 def densities(run: Run) -> Figure | None:
@@ -335,11 +316,7 @@ def densities(run: Run) -> Figure | None:
         "width": float(edges[1] - edges[0]), "marker": {"color": PALETTE[0]},
         "hovertemplate": "about %{x:.4g}: %{y} rows<extra></extra>",
     }  # fmt: skip
-    layout = {
-        "xaxis": {"title": {"text": "log density of a row"}},
-        "yaxis": {"title": {"text": "rows"}},
-    }
-    return {"data": [trace], "layout": layout, "height": 320}
+    return _figure([trace], _axis("log density of a row"), _axis("rows"), 320)
 
 
 def activation_matrix(run: Run) -> Figure | None:
@@ -362,13 +339,9 @@ def activation_matrix(run: Run) -> Figure | None:
         "colorbar": {"tickformat": ".0%", "thickness": 12, "outlinewidth": 0},
         "meta": {"scale": "amount"},
     }
-    layout = {
-        "xaxis": {"showticklabels": False, "title": {"text": "rows, alike ones together"},
-                  "showgrid": False},
-        "yaxis": {"type": "category", "autorange": "reversed", "title": {"text": noun},
-                  "showgrid": False},
-    }  # fmt: skip
-    return {"data": [trace], "layout": layout, "height": 160 + min(22 * used.shape[1], 520)}
+    x = _axis("rows, alike ones together", showticklabels=False, showgrid=False)
+    y = _axis(noun, type="category", autorange="reversed", showgrid=False)
+    return _figure([trace], x, y, 160 + min(22 * used.shape[1], 520))
 
 
 def components_per_row(run: Run) -> Figure | None:
@@ -382,11 +355,8 @@ def components_per_row(run: Run) -> Figure | None:
         "marker": {"color": PALETTE[2]},
         "hovertemplate": f"%{{x}} {noun}s: %{{y:.1%}} of rows<extra></extra>",
     }  # fmt: skip
-    layout = {
-        "xaxis": {"title": {"text": f"{noun}s of a row"}, "tickformat": "d"},
-        "yaxis": {"title": {"text": "share of rows"}, "tickformat": ".0%"},
-    }
-    return {"data": [trace], "layout": layout, "height": 320}
+    x = _axis(f"{noun}s of a row", tickformat="d")
+    return _figure([trace], x, _axis("share of rows", tickformat=".0%"), 320)
 
 
 def chains_of(run: Run) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ import numpy as np
 from wideangle.convergence import RHAT_LIMIT
 from wideangle.plots import numbers
 from wideangle.presentation.records import Card, Run
-from wideangle.report import charts, parts, tables
+from wideangle.report import charts, parts
 from wideangle.storage import StorageError
 from wideangle.storage.files import write as write_file
 
@@ -74,9 +74,9 @@ def render(run: Run) -> str:
         first=_first_shown(components),
         pictures=pictures,
         chains=chains,
-        doubtful=tables.doubtful_rows(run),
-        diagnostics=tables.diagnostics(run),
-        recipe=tables.recipe(run),
+        doubtful=parts.doubtful_rows(run),
+        diagnostics=parts.diagnostics(run),
+        recipe=parts.recipe(run),
         policy=policy(library, program),
         library=packed(library),
         program=program,

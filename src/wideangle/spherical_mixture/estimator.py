@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
+from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, NamedChoices, Sampling, Settings
@@ -211,7 +212,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
             parameters = predictive.log_mixture(self._mixture)
             parts = [np.argmax(found, axis=1) for found, _ in shares(rows, *parameters)]
             self.labels_ = np.concatenate(parts)
-        if sampled and (sentence := self.presentation(self).caution()) is not None:
+        if sentence := caution_of(self):
             warn(sentence)
 
     # ---- what was found

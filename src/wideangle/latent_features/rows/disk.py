@@ -38,8 +38,7 @@ from wideangle.latent_features.state import (
     StoredAssignments,
     probes,
 )
-from wideangle.streaming.scratch import Scratch
-from wideangle.streaming.sources import RowSource, chunks
+from wideangle.streaming.sources import RowSource, Scratch, chunks
 from wideangle.types import Key
 
 BLOCK_ROWS = 2**15

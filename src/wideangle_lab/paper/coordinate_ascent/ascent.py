@@ -28,7 +28,7 @@ from jax.scipy.sparse.linalg import cg
 from wideangle.checks import check_range, check_shape
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import ONE_CODE, Pair, over_blocks
+from wideangle.mixture_of_experts.likelihood import Pair, over_blocks
 from wideangle.mixture_of_experts.task import NEITHER, Regulariser
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.factors import VmfGammaFactors
@@ -36,6 +36,7 @@ from wideangle.types import Array, Components, Key
 from wideangle_lab.paper.coordinate_ascent.factor_objective import Family, angular_moments, project
 from wideangle_lab.paper.coordinate_ascent.mixture_bound import (
     NOTHING,
+    ONE_CODE,
     SignedData,
     State,
     sweep,

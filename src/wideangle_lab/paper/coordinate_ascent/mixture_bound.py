@@ -20,7 +20,7 @@ from jax import lax
 from jax.scipy.special import xlogy
 
 from wideangle.mixture_of_experts.data import Data
-from wideangle.mixture_of_experts.likelihood import ONE_CODE, Pair
+from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.mixture_of_experts.task import Regulariser
 from wideangle.priors.expected import expected_log_prior
 from wideangle.priors.learning import update_prior
@@ -40,6 +40,9 @@ from wideangle_lab.paper.coordinate_ascent.factor_updates import (
     update_regularised_directions,
 )
 
+ONE_CODE = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+"""Compiler options of programs that are not cut into blocks: the same code, and so the same
+rounding, for any number of threads. Their element-wise work then has one thread."""
 NOTHING = Regulariser(Pair(0.0, 0.0), 1.0)
 """No regularisation."""
 ROUNDS = 3
