@@ -67,6 +67,8 @@ N_WARMUP, N_DRAWS, THIN = 500, 1500, 4
 SMALL = ("iris", "wine", "cancer", "birthwt", "crabs", "glass", "pima", "biopsy", "mroz",
          "fishing", "adult300")  # fmt: skip
 """Tables of the panel of default fits with at most 1,000 training rows."""
+MOST_TEST = 2000
+"""Test rows of a split; of more, a random part."""
 NONE = "none"
 COSINES, FACTORS = (0.1, 0.2, 0.4), (1.0, 4.0)
 ARMS = (NONE, *(f"mutual-angular {c:g}" for c in COSINES), *(f"determinant {g:g}" for g in FACTORS))
@@ -125,6 +127,16 @@ class Trial(NamedTuple):
 
     state: Any
     place: Place
+
+
+def load_split(name: str, seed: int) -> Parts:
+    """A split of a table, with not too many test rows."""
+    parts = TABLES[name].load(seed)
+    n_test = len(parts.y_test)
+    if n_test <= MOST_TEST:
+        return parts
+    chosen = np.random.default_rng(seed).choice(n_test, MOST_TEST, replace=False)
+    return parts._replace(test=parts.test[chosen], y_test=parts.y_test[chosen])
 
 
 def study_of(parts: Sequence[Parts], arms: Sequence[str], expert: ExpertLikelihood) -> Study:
@@ -272,7 +284,7 @@ def _stage(
 def measure(name: str, arms: Sequence[str] = ARMS, n_splits: int = N_SPLITS) -> dict[str, Any]:
     """Log-loss of every split and arm of a table, and how its chains did."""
     began = time.perf_counter()
-    parts = [TABLES[name].load(seed) for seed in range(n_splits)]
+    parts = [load_split(name, seed) for seed in range(n_splits)]
     expert = experts_for(len(np.unique(parts[0].y_train)))
     study = study_of(parts, arms, expert)
     found = run_study(jax.random.key(0), study, expert)
