@@ -1,0 +1,92 @@
+"""Where does repulsion pay: the arms, and the rules that judge them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from wideangle_lab.diversity import small_tables
+from wideangle_lab.diversity.page import gain_of, holm, overall
+from wideangle_lab.diversity.page import small_tables as write_tables
+from wideangle_lab.diversity.small_tables import ARMS, N_EXPERTS, NONE, prior_of
+
+
+def table(gain, rhat=1.0, n_splits=20, seed=0):
+    """A record of a table on which the second arm gains so much, up to some noise."""
+    rng = np.random.default_rng(seed)
+    plain = rng.normal(0.5, 0.05, n_splits)
+    other = plain - gain + rng.normal(0.0, 0.001, n_splits)
+    return {
+        "arms": [NONE, "mutual-angular 0.2"],
+        "n_train": 140,
+        "n_test": 60,
+        "log_loss": np.stack([plain, other], axis=1).tolist(),
+        "rhat": np.full((n_splits, 2), rhat).tolist(),
+        "divergent": 0,
+        "seconds": 1.0,
+        "stamp": {"device": "cpu", "versions": {"python": "3", "jax": "0"}},
+    }
+
+
+def test_without_repulsion_directions_are_uniform():
+    vectors = jax.random.normal(jax.random.key(0), (N_EXPERTS, 7))
+    assert prior_of(NONE, 7, False).log_ratio_to_gaussian(vectors) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_determinant_forbids_copies_and_favours_orthogonal_directions():
+    prior = prior_of("determinant 4", 7, False)
+    vectors = jax.random.normal(jax.random.key(0), (N_EXPERTS, 7))
+    copies = vectors.at[1].set(2.0 * vectors[0])
+    orthogonal = 3.0 * jnp.eye(7)[:N_EXPERTS]
+    values = [float(prior.log_ratio_to_gaussian(v)) for v in (copies, vectors, orthogonal)]
+    assert values[0] < values[1] - 20 and values[1] < values[2]
+    assert values[2] == pytest.approx(0.0, abs=0.05)
+
+
+def test_an_exponent_is_that_of_more_dimensions():
+    # Of one pair the density of the cosine c has the factor (1 - c^2)^(g p / 2).
+    prior = prior_of("determinant 1", 6, False)
+    cosine = 0.6
+    pair = jnp.eye(6)[:N_EXPERTS].at[1].set(jnp.eye(6)[0] * cosine + jnp.eye(6)[1] * 0.8)
+    assert float(prior.log_ratio_to_gaussian(pair)) == pytest.approx(3.0 * np.log(0.64), abs=0.01)
+
+
+def test_holm_multiplies_the_smallest_most():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [(0.02, "pays"), (0.0, "makes no difference that matters"), (-0.02, "harms")],
+)
+def test_a_verdict_follows_the_rule(gain, verdict):
+    gains = [gain_of(table(gain, seed=seed), "mutual-angular 0.2") for seed in range(8)]
+    assert overall(gains).verdict == verdict
+
+
+def test_few_tables_that_disagree_decide_nothing():
+    gains = [gain_of(table(gain), "mutual-angular 0.2") for gain in (0.03, -0.03, 0.01)]
+    assert overall(gains).verdict.startswith("cannot be decided")
+
+
+def test_splits_that_share_rows_make_wider_intervals():
+    found = gain_of(table(0.01), "mutual-angular 0.2")
+    losses = np.array(table(0.01)["log_loss"])
+    naive = np.std(losses[:, 0] - losses[:, 1], ddof=1) / np.sqrt(20)
+    assert found.error == pytest.approx(naive * np.sqrt(1 + 20 * 60 / 140))
+
+
+def test_chains_that_disagree_are_left_out():
+    assert gain_of(table(0.01, rhat=1.2), "mutual-angular 0.2") is None
+    page = write_tables({"tables": {"iris": table(0.0), "wine": table(0.0, seed=1)}})
+    assert "Iris" in page and "makes no difference" in page
+
+
+@pytest.mark.slow
+def test_a_table_is_measured(monkeypatch):
+    monkeypatch.setattr(small_tables, "N_WARMUP", 80)
+    monkeypatch.setattr(small_tables, "N_DRAWS", 80)
+    found = small_tables.measure("iris", arms=(ARMS[0], ARMS[3]), n_splits=2)
+    losses = np.array(found["log_loss"])
+    assert losses.shape == (2, 2)
+    assert np.all(losses < 0.3)
