@@ -103,10 +103,8 @@ def entropy_z_score(factors: Any, n: int = 40_000) -> float:
     return z_score(-np.asarray(factors.log_prob_polar(draws)), factors.entropy_to_uniform())
 
 
-def projection_z_score(factors: Any, n: int = 20_000) -> float:
-    """First and second moment of a.x against draws."""
-    rows = np.random.default_rng(3).normal(size=(5, factors.dim))
-    draws = factors.sample(jax.random.key(2), (n,)).vectors
-    projected = np.einsum("skp,np->snk", draws, rows)
-    first, second = factors.projection_moments(rows)
-    return max(z_score(projected, first), z_score(projected**2, second))
+def length_z_score(factors: Any, n: int = 20_000) -> float:
+    """First and second moment of the lengths against draws."""
+    lengths = np.asarray(factors.sample(jax.random.key(2), (n,)).magnitudes)
+    first, second = factors.expected_magnitudes, factors.expected_square_magnitudes
+    return max(z_score(lengths, first), z_score(lengths**2, second))

@@ -34,8 +34,8 @@ def test_moments_of_the_factors():
     np.testing.assert_allclose(FACTORS.resultants, lengths)
 
 
-def test_moments_of_projections():
-    assert prior_checks.projection_z_score(FACTORS) < FOUR
+def test_moments_of_lengths():
+    assert prior_checks.length_z_score(FACTORS) < FOUR
 
 
 def test_entropy_of_the_factors():

@@ -60,8 +60,8 @@ def printed_factors(module):
     return checks.entropy_z_score(module.VmfGammaFactors(*own))
 
 
-def projection(module):
-    return checks.projection_z_score(module.VmfGammaFactors(*checks.some_factors()))
+def lengths(module):
+    return checks.length_z_score(module.VmfGammaFactors(*checks.some_factors()))
 
 
 def textbook(kappa, dim):
@@ -119,7 +119,7 @@ FAULTS = {
         checks.square_resultant_z_score),
     "second moment of a length": Fault(
         factors, "self.shapes * (self.shapes + 1.0) / self.rates**2",
-        "self.shapes**2 / self.rates**2", projection),
+        "self.shapes**2 / self.rates**2", lengths),
     "entropy of a length": Fault(
         factors, "+ (1.0 - self.shapes) * digamma(self.shapes)", "", printed_factors),
     "ordered instead of unordered eigenvalues": Fault(
