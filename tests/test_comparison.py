@@ -34,6 +34,7 @@ def test_the_twin_differs_in_the_repulsion_alone():
             without_repulsion(other)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_cross_validation_and_the_interval_is_paired(compile_quickly):
     X, y = make_moons(60, noise=0.3, random_state=0)
     inference = Maximise(n_starts=1, n_passes=20)

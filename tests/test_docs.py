@@ -37,10 +37,16 @@ def run_page(path):
 
 LONG = {
     "README.md",
+    "how-to-deploy.md",
     "how-to-rows-on-disk.md",
+    "how-to-strength.md",
     "latent-features.md",
+    "mixture-of-experts.md",
+    "plots.md",
     "quick-start.md",
+    "regression.md",
     "tutorial-classification.md",
+    "tutorial-clusters.md",
     "tutorial-features.md",
     "tutorial-regression.md",
     "your-own-model.md",

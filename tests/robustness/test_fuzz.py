@@ -9,12 +9,14 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 FEW = settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @FEW
 @given(inputs.expert_cases(("map gaussian",), ((1, 2, 12), (3,))))
 def test_fits_of_experts(case):
     properties.outcome(lambda: properties.experts_answer(case), case.wrong)
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=10)
 @given(inputs.feature_cases(("gaussian",), ((12,), (3,))))
 def test_fits_of_features(case):
