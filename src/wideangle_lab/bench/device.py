@@ -24,9 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wideangle.convergence import agreement
+from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import log_lik
 from wideangle.mixture_of_experts.paper_methods import paper_method
+from wideangle.mixture_of_experts.sampling import fit_mcmc
+from wideangle.mixture_of_experts.task import plan
 from wideangle.settings import MutualAngularPrior, Sampling, Settings
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
@@ -37,6 +41,7 @@ from wideangle_lab.machine import describe
 
 N_EXPERTS = 30
 ADULT = Size(32_561, 124, N_EXPERTS)
+MILLION = Size(1_000_000, 124, N_EXPERTS)
 SEED = 0
 CHAINS = (1, 4, 16, 64)
 NOT_TUNED = ", without autotuning"
@@ -71,14 +76,44 @@ def gradients(size: Size = ADULT, chains: Sequence[int] = CHAINS) -> dict[str, A
     return result
 
 
-def experts(method: str, **settings: Any) -> dict[str, Any]:
-    """One fit of Adult-9: seconds (twice: with and without compilation), quality, convergence."""
+def many_rows(size: Size = MILLION, n_warmup: int = 60, n_draws: int = 20) -> dict[str, Any]:
+    """Seconds a draw of the default classifier's four chains, and how many gradients a draw has."""
+    _, rows, targets = draw_problem(SEED, size)
+    weights = np.ones(size.rows, np.float32)
+    data = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.asarray(weights))
+    chains = Sampling(n_warmup=n_warmup, n_draws=n_draws)
+    task = plan(MutualAngularPrior(), chains, size.components, size.columns, EXPERT, progress=False)
+    began = time.perf_counter()
+    fitted = fit_mcmc(jax.random.key(SEED), task, data)
+    first = time.perf_counter() - began
+    began = time.perf_counter()
+    fitted.chains.extend(2 * n_draws)
+    seconds = (time.perf_counter() - began) / n_draws
+    return {
+        "rows": size.rows,
+        "columns": size.columns,
+        "n_experts": size.components,
+        "n_chains": chains.n_chains,
+        "first_seconds": first,
+        "n_first": n_warmup + n_draws,
+        "seconds_a_draw": seconds,
+        "acceptance": fitted.chains.acceptance,
+        "gradient": gradients(size, (chains.n_chains,)),
+    }
+
+
+def experts(method: str | None, **settings: Any) -> dict[str, Any]:
+    """One fit of Adult-9: seconds (twice: with and without compilation), quality, convergence.
+
+    ``None`` is the classifier with its default prior.
+    """
     data = load("adult9")
     train, test = data.split(0)
     X, y = data.X, np.asarray(data.y)
     result: dict[str, Any] = {"method": method, "n_experts": N_EXPERTS, "settings": flat(settings)}
+    make = partial(paper_method, method) if method else MixtureOfExpertsClassifier
     for name, seed in (("first", SEED), ("again", SEED + 1)):
-        model = paper_method(method, N_EXPERTS, random_state=seed, progress=False, **settings)
+        model = make(N_EXPERTS, random_state=seed, progress=False, **settings)
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -94,6 +129,7 @@ def experts(method: str, **settings: Any) -> dict[str, Any]:
         }
         if model.diagnostics_ is not None:
             table = model.diagnostics_
+            one["rhat_predictions"] = agreement(table).rhat
             one["worst_rhat"] = float(np.nanmax(table["rhat"]))
             one["share_rhat_below_1.01"] = float(np.mean(np.asarray(table["rhat"]) < 1.01))  # noqa: PLR2004
             one["smallest_ess"] = float(np.nanmin(table["ess_bulk"]))
@@ -133,6 +169,8 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "ceilings": ceilings,
     "Adult-9 gradient": gradients,
     "20-News sweep, 300 features": sweep_of_many,
+    "a million rows": many_rows,
+    "Adult-9 sampling, defaults": partial(experts, None),
     "Adult-9 variational": partial(experts, "BMEM-MABN-II"),
     "Adult-9 sampling": partial(experts, "BMEM-MABN-I", inference=CHAINS_OF_4),
     "Adult-9 sampling, narrow prior": partial(

@@ -26,6 +26,7 @@ def render(record: Mapping[str, Any]) -> str:
     for mark in ("", NOT_TUNED):
         name = f"Adult-9 gradient{mark}"
         lines += _gradient(name, parts.get(name), parts.get(f"ceilings{mark}"))
+    lines += _many_rows(parts.get("a million rows"), ceilings)
     lines += _fits({name: parts[name] for name in parts if name.startswith("Adult-9 ")})
     lines += _many({name: parts[name] for name in parts if name.startswith("many ")})
     lines += _features(parts)
@@ -61,6 +62,29 @@ def _gradient(
             f"| {one['seconds'] / one['products_seconds']:.2f} | {share} |"
         )
     return [*lines, ""]
+
+
+def _many_rows(result: Mapping[str, Any] | None, ceilings: Mapping[str, float] | None) -> list[str]:
+    """Sampling at a size that only an accelerator reaches."""
+    if not result:
+        return []
+    gradient = result["gradient"][f"{result['n_chains']} chains"]
+    share = ""
+    if ceilings:
+        share = f", {100 * gradient['tflops'] / ceilings['matrix_tflops']:.0f} % of the card's"
+    return [
+        "## A million rows",
+        "",
+        f"The default classifier's {result['n_chains']} chains on {result['rows']:,} simulated "
+        f"rows, {result['columns']} columns, {result['n_experts']} experts: "
+        f"{result['seconds_a_draw']:.2f} s for one draw of all chains. A gradient of all chains "
+        f"takes {1e3 * gradient['seconds']:.1f} ms ({gradient['tflops']:.0f} TFLOP/s{share}), "
+        f"{gradient['seconds'] / gradient['products_seconds']:.2f} times its two products, so a "
+        f"draw is {result['seconds_a_draw'] / gradient['seconds']:.0f} gradients long. Starts, "
+        f"compilation and the first {result['n_first']} steps took "
+        f"{result['first_seconds']:.0f} s.",
+        "",
+    ]
 
 
 FIT_COLUMNS = (
