@@ -66,7 +66,7 @@ def render(run: Run) -> str:
         title=run.path.name if run.path is not None else "a run",
         shown=shown,
         n_components=len(shown.vectors()),
-        verdict=shown.verdict(run),
+        verdict=" ".join([shown.verdict(run), *_one_enough(run)]),
         cards=cards(run),
         cautions=cautions(run),
         parts=sorted(components, key=lambda part: -part.share),
@@ -122,18 +122,37 @@ def cautions(run: Run) -> list[str]:
 
 
 def _alike(run: Run) -> list[str]:
-    """Sentences about components that say nearly the same."""
-    shown = run.presentation
-    if len(shown.vectors()) < 2:  # noqa: PLR2004
+    """A sentence about components that say nearly the same, unless all do."""
+    pairs = _pairs(run)
+    close = [pair for pair in pairs if pair[0] < ALIKE]
+    if not close or len(close) == len(pairs):
         return []
-    table, word = numbers.angles(run.model), shown.noun.capitalize()
-    pairs = zip(*np.triu_indices(len(table), 1), strict=True)
-    close = sorted((table[i, j], i + 1, j + 1) for i, j in pairs if table[i, j] < ALIKE)
+    words = [f"{i} and {j} ({angle:.0f}°)" for angle, i, j in close[:_MOST_PAIRS]]
+    more = ", and others" * (len(close) > _MOST_PAIRS)
     return [
-        f"{word}s {i} and {j} point in nearly the same direction ({angle:.0f}°): one of them may "
-        "be enough."
-        for angle, i, j in close[:_MOST_PAIRS]
+        f"{run.presentation.noun.capitalize()}s {', '.join(words)}{more} point in nearly the same "
+        "direction: fewer may be enough."
     ]
+
+
+def _one_enough(run: Run) -> list[str]:
+    """Good news where all components say nearly the same."""
+    pairs, noun = _pairs(run), run.presentation.noun
+    if not pairs or pairs[-1][0] >= ALIKE:
+        return []
+    return [
+        f"All {noun}s point in nearly the same direction (at most {pairs[-1][0]:.0f}° apart): one "
+        f"{noun} is enough for these rows."
+    ]
+
+
+def _pairs(run: Run) -> list[tuple[float, int, int]]:
+    """Angle and numbers of each pair of components, closest first."""
+    if len(run.presentation.vectors()) < 2:  # noqa: PLR2004
+        return []
+    table = numbers.angles(run.model)
+    pairs = zip(*np.triu_indices(len(table), 1), strict=True)
+    return sorted((float(table[i, j]), int(i) + 1, int(j) + 1) for i, j in pairs)
 
 
 def _first_shown(components: list[parts.Part]) -> parts.Part | None:
