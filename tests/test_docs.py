@@ -199,7 +199,7 @@ def test_every_warning_has_its_section():
         "Predictions differ between chains",
         "of the draws a trajectory diverged",
         "are too short to tell whether predictions agree",
-        "the run goes on without a new checkpoint",
+        "the run continues without a new checkpoint",
         "interrupted",
     ],
 )

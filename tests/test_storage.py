@@ -875,7 +875,7 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, template, monkeypatch, whole):
 
     monkeypatch.setattr(files.os, "fsync", full)
     with (
-        pytest.warns(RuntimeWarning, match="goes on without a new checkpoint: cannot write"),
+        pytest.warns(RuntimeWarning, match="continues without a new checkpoint: cannot write"),
         saved,
     ):
         result = go(on_chunk=saved)

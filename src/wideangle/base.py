@@ -1,7 +1,7 @@
 """What every estimator of the library has in common, and gives to runs, plots, report and cli.
 
 Nested settings (:class:`wideangle.settings.NamedChoices`) and a presentation (:class:`Presented`);
-together with scikit-learn's own methods that is all the rest of the library knows of a model.
+together with scikit-learn's own methods that is all that the rest of the library uses of a model.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def check_path(name: str, value: Any) -> None:
 
 
 def check_table(X: Any) -> None:
-    """Refuse a data frame whose columns are not numbers, or whose names do not tell them apart.
+    """Refuse a data frame whose columns are not numbers, or whose names are not unique.
 
     Arrays have neither names nor types of columns, and pass.
     """

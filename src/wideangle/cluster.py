@@ -27,7 +27,7 @@ class _OnDask(ParallelBackendBase):
         self.client, self.executor = client, client.get_executor(pure=False)
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """As many as the cluster has threads now, whatever is asked for."""
+        """As many as the cluster has threads now, whatever the caller wants."""
         return max(sum(self.client.nthreads().values()), 1)
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:

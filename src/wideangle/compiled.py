@@ -1,7 +1,7 @@
 """Compiled programs on disk, so that the next process need not compile them again.
 
 A fit of a small table spends much of its time in the compiler, once for each shape of its data. The
-command line keeps what was compiled; a script asks for it with :func:`keep_compiled`.
+command line keeps what was compiled; a script does so with :func:`keep_compiled`.
 """
 
 from __future__ import annotations

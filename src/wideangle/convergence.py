@@ -70,7 +70,7 @@ class ConvergenceWarning(UserWarning):
         What is wrong.
     advice
         What to do, with settings as ``{inference__n_draws=800}``: :meth:`said` writes them as they
-        are called where the user is.
+        are spelled in Python or on the command line.
     """
 
     def __init__(self, trouble: str, advice: str = "") -> None:
@@ -96,11 +96,11 @@ class Agreement(NamedTuple):
     name: str
     """The number with the worst R-hat."""
     constant: tuple[str, ...]
-    """Numbers at which each chain stands still, at different values."""
+    """Numbers that are constant in each chain, with different values."""
 
     @property
     def good(self) -> bool:
-        """Whether the chains agree and say enough; so does what is the same everywhere."""
+        """Whether the chains agree and have enough draws; constants that are equal are fine."""
         return not (self.rhat > RHAT_LIMIT or self.ess < ESS_LIMIT or self.constant)
 
 
@@ -177,7 +177,7 @@ def caution(
     divergent
         Share of the draws with a divergent trajectory.
     chains
-        How they were run: what to change is said in these terms.
+        How they were run: the advice names these settings.
     """
     found = agreement(summary)
     n_draws = np.shape(next(iter(values.values())))[1]
@@ -190,9 +190,9 @@ def caution(
         if chains.stacked:
             return None  # that is what stacking is for
         return ConvergenceWarning(
-            f"Predictions differ between chains{_number(found)}, which hold to different "
-            "explanations of the data, so longer chains are unlikely to help",
-            "{inference__combine=stacking} weighs chains by how well they predict",
+            f"Predictions differ between chains{_number(found)}, which are in different modes of "
+            "the posterior, so longer chains are unlikely to help",
+            "{inference__combine=stacking} weights chains by how well they predict",
         )
     if not found.good:
         n_chains = len(np.asarray(next(iter(values.values()))))

@@ -57,14 +57,14 @@ def block_images(
 
 
 class GeneratedClasses(NamedTuple):
-    """Rows, their classes, and who decided."""
+    """Rows, their classes, and their experts."""
 
     X: np.ndarray
     """Observed, (N, D)."""
     y: np.ndarray
     """0 or 1, (N,)."""
     expert: np.ndarray
-    """Which expert each row asked, (N,)."""
+    """The expert that each row belongs to, (N,)."""
 
 
 def mixture_data(

@@ -48,9 +48,9 @@ def ess_tail(draws: np.ndarray) -> np.ndarray:
 class Summary:
     """A table: one row per number, columns by name.
 
-    The column ``needed`` says which numbers predictions depend on. A number that stays at one
-    value in each chain has no R-hat and no effective sample size (NaN); ``constant`` has its
-    values instead, by name, one for each chain.
+    The column ``needed`` marks the numbers that predictions depend on. A number that is constant in
+    each chain has no R-hat and no effective sample size (NaN); ``constant`` has its values instead,
+    by name, one for each chain.
     """
 
     names: tuple[str, ...]

@@ -81,7 +81,7 @@ class Draws:
     def in_turns(self) -> Draws:
         """All draws as one chain, those of the starts of an approximation in turns.
 
-        Each draw is independent of the others, so that the order says nothing.
+        Draws are independent, so their order has no meaning.
         """
 
         def join(leaf: Any) -> np.ndarray:
@@ -105,7 +105,7 @@ class Draws:
 
 
 def arviz_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Names ArviZ plots know (``diverging``), and one column per block beside them."""
+    """Names that the plots of ArviZ use (``diverging``), and one column for each block."""
     table: dict[str, np.ndarray] = {}
     for name, info in stats.items():
         table[f"{name}.acceptance_rate"] = np.asarray(info.acceptance)

@@ -14,10 +14,10 @@ FAMILIES = {
     "features": "wideangle.latent_features.estimator:LatentFeatureModel",
     "clusters": "wideangle.spherical_mixture.estimator:SphericalMixture",
 }
-"""Module and class of the estimator of each family; imported when it is asked for."""
+"""Module and class of the estimator of each family; imported when it is used."""
 
 
 def estimator_of(name: str) -> Any:
-    """The estimator class of a family; its ``presentation`` says all that others need to know."""
+    """The estimator class of a family; its ``presentation`` has all that others need."""
     module, _, attribute = FAMILIES[name].partition(":")
     return getattr(import_module(module), attribute)

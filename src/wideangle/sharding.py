@@ -130,5 +130,5 @@ def in_company() -> Iterator[None]:
             raise
         raise LostProcessError(
             "another process of this fit has ended or cannot be reached. Start all of them again: "
-            "with checkpoint=, the fit goes on from where it was saved."
+            "with checkpoint=, the fit continues from where it was saved."
         ) from error

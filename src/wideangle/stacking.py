@@ -93,7 +93,7 @@ def _fit_pareto(tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shape and scale of generalised Pareto distributions, one for each sorted row.
 
     The posterior mean of Zhang and Stephens (2009), with the weak prior of the shape at 0.5 that
-    importance sampling asks for.
+    importance sampling needs.
     """
     n = tail.shape[1]
     n_grid = 30 + int(n**0.5)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array: TypeAlias = jax.Array
-"""A JAX array (NumPy arrays are accepted wherever one is asked for)."""
+"""A JAX array (NumPy arrays are accepted wherever one is expected)."""
 
 Key: TypeAlias = jax.Array
 """A JAX random key."""

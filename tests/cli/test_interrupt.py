@@ -93,7 +93,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_draws(begin, tmp_path, kind)
     out, err = stopped.communicate(timeout=PATIENCE)
     assert (stopped.returncode, out) == (130, ""), err
     last = err.splitlines()[-1]
-    assert last.startswith("wideangle: stopped") and "--resume goes on" in last
+    assert last.startswith("wideangle: stopped") and "--resume continues" in last
     assert "Traceback" not in err
     assert sorted(os.listdir(tmp_path)) == ["people.csv", "run.partial"]
 

@@ -190,7 +190,7 @@ def test_tables_that_do_not_suit(fails, people, tmp_path, change, options, sente
     ("name", "content", "sentence"),
     [
         ("a.csv", b"", "is empty."),
-        ("a.png", b"\x89PNG", "is not a table that wideangle knows"),
+        ("a.png", b"\x89PNG", "has no format that wideangle reads"),
         ("a.csv", b"\x89PNG\0", "is not a table in text"),
         ("a.npz", b"PK\3\4", "is not a NumPy archive"),
         ("a.parquet", b"PAR", "is not a Parquet file"),
@@ -290,7 +290,7 @@ def test_ctrl_c_says_what_was_kept(command, fails, people, tmp_path, stand_in):
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == (
         f"wideangle: stopped before the first draw: kept in {rest}; the same command with "
-        "--resume goes on."
+        "--resume continues."
     )
     assert sorted(os.listdir(tmp_path)) == ["people.csv", "run.partial"]
 

@@ -132,5 +132,5 @@ def test_a_place_that_cannot_be_written_to_is_an_error_at_first_and_a_warning_la
     file.save_chain(chain, now=True)
     shutil.rmtree(tmp_path / "chain")
     (tmp_path / "chain").write_text("in the way")
-    with pytest.warns(RuntimeWarning, match="goes on without a new checkpoint"):
+    with pytest.warns(RuntimeWarning, match="continues without a new checkpoint"):
         file.save_chain(chain, now=True)

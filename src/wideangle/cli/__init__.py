@@ -14,7 +14,7 @@ from wideangle.messages import not_installed
 
 _ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
 _LAB = ("reproduce", "datasets", "bench")
-"""Commands of the lab, made when they are asked for."""
+"""Commands of the lab, made when they are used."""
 
 
 _NO_LAB = (
@@ -25,7 +25,7 @@ _NO_LAB = (
 
 
 def _lab_command(name: str) -> Any:
-    """A command of the lab; without the lab, one that says where to get it."""
+    """A command of the lab; without the lab, one that explains where to get it."""
     try:
         app = import_module("wideangle_lab.commands").APPS[name]
     except ModuleNotFoundError as error:
@@ -60,7 +60,7 @@ class _InOrder(TyperGroup):
 app = typer.Typer(
     name="wideangle",
     cls=_InOrder,
-    help="Bayesian latent-variable models whose components are pushed apart.\n\n"
+    help="Predict classes and quantities with their uncertainty; find features and clusters.\n\n"
     "Start with `wideangle demo`: it needs no data. With a table of your own:\n\n"
     "`wideangle train moe data.csv --target y -o run`, then `wideangle predict run new.csv` and "
     "`wideangle report run`.",

@@ -19,11 +19,11 @@ def demo(
     ] = Path("wideangle-demo"),
     seed: opt.Seed = 0,
 ) -> None:
-    """See in a minute or two what the library is for.
+    """Fit two models to simulated data and write reports, in about a minute.
 
-    Fits a mixture of experts and latent features to simulated data, prints how they do next to
-    logistic regression and PCA, and writes one page with links to a report on each fit. Needs the
-    extra `report`: `pip install ".[report]"` in a checkout.
+    The models are a mixture of experts and latent features. The command prints how they compare
+    with logistic regression and PCA, and writes one page with links to a report on each fit. Needs
+    the extra `report`: `pip install ".[report]"` in a checkout.
     """
     from wideangle.demo import run
 
@@ -53,13 +53,13 @@ def predict(
 
     Example: `wideangle predict run new.csv --keep id -o predicted.csv`.
 
-    A classifier gives the class, the probability of each class, and the uncertainty in nats; with
-    experts also its part that more data would remove. Other models give how much a row uses each
-    component; with features also the log density of the row, and how far it is from its
-    reconstruction.
+    A classifier gives the class, the probability of each class, the uncertainty in nats and its
+    epistemic part, which more data would remove. A regressor gives the prediction, a 90 % interval
+    and the same two as standard deviations. Other models give how much a row uses each component;
+    with features also the log density of the row, and how far it is from its reconstruction.
 
-    Words that were not there in training count as missing, or as rare ones where a column has such;
-    which ones is said.
+    Categories that were not in the training data count as missing, or as rare where rare categories
+    share a column; a note names them.
     """
     from wideangle.runs.folder import read_run
     from wideangle.runs.predict import predict_file, write_predictions
@@ -116,7 +116,7 @@ def report(
 
 
 def _shape(text: str, n_columns: int) -> list[int]:
-    """Height and width of an image as `28x28` says them."""
+    """Height and width of an image from text such as `28x28`."""
     sides = text.lower().split("x")
     if len(sides) != 2 or not all(side.isdecimal() for side in sides):  # noqa: PLR2004
         raise ValueError(f"--image wants HEIGHTxWIDTH, such as 28x28; got {text!r}.")

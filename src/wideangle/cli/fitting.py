@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, quiet: bool) -> None:
-    """Train, write, show; a run that was interrupted says what it left and how to go on."""
+    """Train, write, show; a run that was interrupted reports what it left and how to continue."""
     from wideangle.runs.folder import check_free
     from wideangle.runs.partial import Partial
     from wideangle.runs.train import Interrupted, train
@@ -56,7 +56,7 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
 def _stopped(stopped: BaseException, partial: Partial) -> NoReturn:
     done = str(stopped) or "stopped"
     if partial.holds_something:
-        hint = f"kept in {partial.folder}; the same command with --resume goes on"
+        hint = f"kept in {partial.folder}; the same command with --resume continues"
     else:
         hint = "there was nothing to keep"
     typer.echo(f"wideangle: {done}: {hint}.", err=True)

@@ -1,4 +1,4 @@
-"""What a command says: sentences on standard error, its result on standard output."""
+"""What a command prints: sentences on standard error, its result on standard output."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import typer
 
 
 def say(sentence: str) -> None:
-    """Say what is done, on standard error."""
+    """Report what is done, on standard error."""
     typer.echo(f"  {visible(sentence)}", err=True)
 
 
 def warn(sentence: str) -> None:
-    """Say what is doubtful; yellow on a terminal."""
+    """Report what is doubtful; yellow on a terminal."""
     prefix = "warning:"
     if not os.environ.get("NO_COLOR"):  # what is not a terminal gets no colour in any case
         prefix = typer.style(prefix, fg=typer.colors.YELLOW)

@@ -1,4 +1,4 @@
-"""``wideangle train``: one command for each family, made from what the family says of itself."""
+"""``wideangle train``: one command for each family, made from the presentation of the family."""
 
 import inspect
 import sys
@@ -17,7 +17,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class _Families(TyperGroup):
-    """A command for each line of the registry, made when it is asked for."""
+    """A command for each line of the registry, made when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(FAMILIES)

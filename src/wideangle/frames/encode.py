@@ -15,7 +15,7 @@ from wideangle.frames.table import Table, TableError, count, some
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows as a model takes them, and what there is to say about them."""
+    """Rows as a model takes them, and notes about them."""
 
     X: Any
     """(n, p), dense with NaN where a value is left to the model, or CSR."""
@@ -26,7 +26,7 @@ def encode(table: Table, encoding: Encoding) -> Encoded:
     """Encode rows.
 
     A word that was never seen counts as one of the rare ones where the column has such, and as
-    missing where it has none; the notes say so.
+    missing where it has none; the notes report it.
 
     Parameters
     ----------

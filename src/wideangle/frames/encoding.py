@@ -22,7 +22,7 @@ class Number:
     fill: float | None = None
     """Put in place of missing values; None leaves them to the model."""
     flagged: bool = False
-    """A second column says where a value was missing."""
+    """A second column marks where a value was missing."""
     scale: float = 1.0
     """Values are divided by it."""
     date: bool = False
@@ -46,7 +46,7 @@ class Category:
 
     name: str
     values: tuple[str, ...]
-    """Words with a column of their own; ``OTHER`` and ``MISSING`` may be among them."""
+    """Categories that have a column; ``OTHER`` and ``MISSING`` may be among them."""
     rare: tuple[str, ...] = ()
     """Words that were seen and share the column ``OTHER``."""
     keep: bool = False
@@ -81,7 +81,7 @@ class Reading:
 
     header: bool = True
     missing: tuple[str, ...] = ()
-    """Words that stand for a missing value, beside the usual ones."""
+    """Words that stand for a missing value, in addition to the usual ones."""
     first_index: int = 0
     """Number of the first column in LIBSVM files."""
 

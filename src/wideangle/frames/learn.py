@@ -1,4 +1,4 @@
-"""Decide how columns become numbers, from the rows a model is trained on, and say so."""
+"""Decide how columns become numbers, from the rows a model is trained on, and report it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Plan:
     ignore, categories
         Names of columns to leave out, and of numbers that stand for categories.
     max_categories
-        Words of a column that get a column of their own, at most.
+        Most categories of a column that get one 0/1 column each.
     sparse
         Encode as a sparse matrix; None leaves files as they are and large tables sparse.
     """
@@ -244,7 +244,7 @@ def _refuse_mistakes(table: Table, name: str, words: np.ndarray) -> None:
         first = int(np.argmax(wrong))
         raise TableError(
             f"{table.source}: column {name!r} holds numbers, but {words[first]!r} in row "
-            f"{first + 1 if table.in_python else int(column.index[first]) + 1}: correct it, or say "
+            f"{first + 1 if table.in_python else int(column.index[first]) + 1}: correct it, or set "
             f"{table.option('category', name)} or {table.option('ignore', name)}."
         )
 

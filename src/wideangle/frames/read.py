@@ -17,7 +17,7 @@ FORMATS = "CSV, TSV, Parquet (.parquet), NumPy (.npz) and LIBSVM (.libsvm, .svm)
 def read_table(
     path: str | Path, reading: Reading | None = None, *, like: int | None = None
 ) -> Table:
-    """Read a table; the ending of its name says how.
+    """Read a table; the ending of its name gives the format.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def read_table(
     reading
         How to read text; that of the training file when predicting.
     like
-        Number of columns of the training file, which a sparse text file does not tell.
+        Number of columns of the training file, which a sparse text file does not contain.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def read_table(
     if suffix in _SVM_SUFFIXES:
         return read_svm(path, reading, like)
     if suffix not in _TEXT_SUFFIXES and not suffix[1:].isdigit():
-        raise TableError(f"{path} is not a table that wideangle knows; {FORMATS}.")
+        raise TableError(f"{path} has no format that wideangle reads; {FORMATS}.")
     if suffix not in (".csv", ".tsv") and looks_like_svm(path):
         return read_svm(path, reading, like)
     return read_text(path, reading)

@@ -13,7 +13,7 @@ import numpy as np
 from wideangle.frames.encoding import Reading
 
 SHOWN = 4
-"""Names or words listed in a sentence before it says how many more there are."""
+"""Names or words listed in a sentence before it counts the rest."""
 LONGEST = 60
 """Letters of a word in a sentence."""
 
@@ -35,9 +35,9 @@ class Table:
     matrix, matrix_columns
         Rows of a sparse file as CSR, and names for its columns; None and empty otherwise.
     labels
-        What a sparse file says of each row; None if it says nothing.
+        Labels of the rows of a sparse file; None if it has none.
     label_name
-        Name of the labels, where the file itself says which they are.
+        Name of the labels, where the file itself names them.
     uniform
         Columns are alike (pixels, words): none is dropped and all have one unit.
     reading

@@ -30,7 +30,7 @@ _COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+")
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked if its name says that it is packed."""
+    """The bytes of a file, unpacked if its name ends like that of a compressed file."""
     return OPENERS.get(path.suffix.lower(), open)(path, "rb")
 
 
@@ -40,11 +40,13 @@ def peek(path: Path) -> str:
         with open_bytes(path) as file:
             start = file.read(_SAMPLE_BYTES)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise TableError(f"{path} is not the packed file that its name says ({error}).") from error
+        raise TableError(
+            f"{path} is not a compressed file, as its name suggests ({error})."
+        ) from error
     if len(start) == _SAMPLE_BYTES and b"\n" in start:
         start = start[: start.rindex(b"\n") + 1]
     if b"\0" in start:
-        raise TableError(f"{path} is not a table in text: it holds bytes that are no letters.")
+        raise TableError(f"{path} is not a text file: it contains binary data.")
     try:
         text = start.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -129,7 +131,7 @@ def _parse(text: str, path: Path) -> tuple[str, list[list[str]]]:
 def _names(
     lines: list[list[str]], path: Path, reading: Reading
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Names of the columns, each once, and what there is to say about them."""
+    """Names of the columns, each once, and notes about them."""
     first = [cell.strip() for cell in lines[0]]
     if not reading.header:
         return [f"c{i + 1}" for i in range(len(first))], ()

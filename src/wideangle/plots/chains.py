@@ -75,7 +75,7 @@ def component_count(model: Any, *, ax: Any = None) -> Figure:
     model
         A fitted model with at least one chain.
     ax : matplotlib axes, optional
-        Where to draw the lines alone; by default on a new figure with their distribution beside.
+        Where to draw the lines alone; by default on a new figure, next to their distribution.
     """
     shown = present(model)
     name, values = _chosen(model, shown.counted)

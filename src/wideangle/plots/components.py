@@ -113,7 +113,7 @@ def top_words(
 def component_weights(
     model: Any, names: Sequence[str] | None = None, *, n_most: int = 15, ax: Any = None
 ) -> Figure:
-    """Weights of the components: red columns raise what the component says, blue ones lower it.
+    """Weights of the components: red columns raise what the component predicts, blue ones lower it.
 
     Weights of a mixture of experts are those of the representative draw, in units of prepared
     columns: the change of the log-odds for one standard deviation (0/1 columns: for a 1). With more
@@ -136,7 +136,7 @@ def component_weights(
     size = np.abs(np.stack(list(tables.values()))).max(axis=(0, 1))
     chosen = numbers.largest(size, n_most)
     if ax is not None and len(tables) > 1:
-        raise ValueError("ax: several panels need a figure of their own.")
+        raise ValueError("ax: several panels need a whole figure; leave ax out.")
     axes = [ax] if ax is not None else _panels(len(tables), len(shown.vectors()), len(chosen))
     for panel, (title, table) in zip(axes, tables.items(), strict=True):
         image = _weight_cells(panel, table[:, chosen].T, float(size.max()) or 1.0)

@@ -68,9 +68,9 @@ def component_map(
 ) -> Figure:
     """Which component leads where.
 
-    Two columns are drawn as they are, with the activations as background: colours of components mix
-    where several have a say. More columns are seen along the two directions in which the logs of
-    the activations differ most.
+    Two columns are drawn as they are, with the activations as background: the colours of components
+    mix where several are active. More columns are projected onto the two directions along which the
+    logarithms of the activations differ most.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def component_map(
     X
         Rows to show.
     y : array, optional
-        Their classes, told apart by markers.
+        Their classes, shown by markers.
     n_most : int
         Most rows drawn, evenly spaced among those of X.
     ax : matplotlib axes, optional

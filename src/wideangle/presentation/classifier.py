@@ -1,4 +1,4 @@
-"""What every classifier says: probabilities, how good they are, and which rows are uncertain."""
+"""What every classifier reports: probabilities, how good they are, and which rows are uncertain."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ClassifierPresentation(Presentation):
         )
 
     def cautions(self, run: Run) -> list[str]:
-        """About probabilities that say nothing, or too much."""
+        """About probabilities that are no better than a guess, or too sure."""
         m, sentences = run.metrics, []
         if "accuracy" in m and m["log_loss"] >= m["log_loss_of_guess"]:
             sentences.append(

@@ -1,4 +1,4 @@
-"""The protocol: what a family says about a fitted model.
+"""The protocol: how a family describes a fitted model.
 
 Only :meth:`Presentation.vectors`, :meth:`~Presentation.activations` and
 :meth:`~Presentation.facts` have to be written; everything else has a default that holds for any
@@ -52,7 +52,7 @@ class Presentation:
     noun: ClassVar[str] = "component"
     """What a component is called."""
     help: ClassVar[str] = ""
-    """About ``wideangle train NAME``; the first line stands in the list of commands."""
+    """About ``wideangle train NAME``; the first line appears in the list of commands."""
     options: ClassVar[tuple[Option, ...]] = ()
     """What the command line may set."""
     scales_tables: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class Presentation:
     words: ClassVar[Mapping[str, str]] = {}
     """Quantities of ``trace_`` in words, the most telling first."""
     max_time: ClassVar[float] = 0.0
-    """Seconds after which chains that choose their length end, where nothing else is asked for."""
+    """Seconds after which chains that choose their length end, by default."""
     counted: ClassVar[str] = ""
     """The quantity of ``trace_`` that counts the components of a draw."""
     where: ClassVar[Section] = Section(
@@ -89,7 +89,7 @@ class Presentation:
 
     @classmethod
     def resumes(cls, model: Any) -> bool:
-        """Whether a fit with these settings can save itself to a checkpoint, and go on from it."""
+        """Whether a fit with these settings can save a checkpoint and continue from it."""
         return True
 
     # ---- components
@@ -124,7 +124,7 @@ class Presentation:
         return {}
 
     def training_shares(self) -> np.ndarray | None:
-        """Share of the training rows that use each component, if the fit knows it."""
+        """Share of the training rows that use each component, if the fit has it."""
         return None
 
     def shares(self, sample: Sample) -> np.ndarray:
@@ -173,7 +173,7 @@ class Presentation:
     # ---- rows
 
     def look(self, X: Any) -> dict[str, np.ndarray]:
-        """What the model says of some rows: the values of a :class:`Sample`."""
+        """What the model predicts for some rows: the values of a :class:`Sample`."""
         return {"activations": self.activations(X)}
 
     def score(self, rows: Scored) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Presentation:
         return [Card(f"{self.noun.capitalize()}s", str(len(self.vectors())), "")]
 
     def cautions(self, run: Run) -> list[str]:
-        """What should keep a reader from trusting the model too much, beside chains and angles."""
+        """Warnings of the report, apart from those about chains and angles."""
         return []
 
     def purpose(self, run: Run, k: int) -> list[str]:
@@ -271,5 +271,5 @@ def share_interval(hits: Any, cases: Any, level: float = 0.95) -> tuple[Any, Any
 
 
 def where_missing(name: str) -> str:
-    """Name of the column that says where entries of another are missing."""
+    """Name of the column that marks where entries of another are missing."""
     return Number(name, flagged=True).indicators[0]

@@ -36,7 +36,7 @@ class Sample:
         Class of each as an index into ``run.frame.classes``, or the number to predict; None without
         a target.
     values
-        What the model says of each row, arrays of length n by name. Every family gives
+        What the model predicts for each row, arrays of length n by name. Every family gives
         ``activations`` (n, K), how much a row uses each component, from 0 to 1. Charts of the
         report know ``proba`` (n, C), ``log_density`` (n,), ``prediction`` (n,), ``low`` and
         ``high`` (n, L) where they are given.
@@ -101,7 +101,7 @@ class Run:
 
 
 class Scored(NamedTuple):
-    """Rows to score a model on, and what a model that knows nothing would predict."""
+    """Rows to score a model on, and what a model without columns would predict."""
 
     X: Any
     y: np.ndarray | None
@@ -224,7 +224,7 @@ class Section(NamedTuple):
     title: str
     charts: tuple[Chart, ...] = ()
     empty: str = ""
-    """Said where none of the charts applies."""
+    """Shown where none of the charts applies."""
     table: str = ""
     """Heading above a table of rows."""
     hint: str = ""

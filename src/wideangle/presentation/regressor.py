@@ -1,4 +1,4 @@
-"""What every regressor says: predictions with intervals, how good they are, and where they fail."""
+"""What every regressor reports: predictions, their intervals, and how good both are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wideangle.presentation.records import (
 )
 
 LEVEL = 0.9
-"""Of the interval that stands beside a prediction."""
+"""Of the interval that goes with a prediction."""
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Of the intervals that are compared with what was seen."""
 N_SAMPLES = 200
@@ -117,7 +117,7 @@ class RegressorPresentation(Presentation):
         )
 
     def cautions(self, run: Run) -> list[str]:
-        """About predictions that say nothing, and intervals that are too short or too long."""
+        """Predictions no better than the mean; intervals that are too short or too long."""
         m, sentences = run.metrics, []
         if "rmse" in m and m["log_density"] <= m["log_density_of_guess"]:
             sentences.append(

@@ -33,9 +33,9 @@ _BASE85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&(
 _DIGITS = bytes(125 if code == ord("<") else code for code in range(40, 125))
 """Letters of packed bytes: in order, so that the page can count, and without the sign of a tag."""
 _LABEL = 24
-"""Letters of a name beside a bar."""
+"""Letters of a name next to a bar."""
 ALIKE = 25.0
-"""Degrees below which two components say nearly the same."""
+"""Degrees below which two components are nearly the same."""
 _MOST_PAIRS = 3
 
 
@@ -122,7 +122,7 @@ def cautions(run: Run) -> list[str]:
 
 
 def _alike(run: Run) -> list[str]:
-    """A sentence about components that say nearly the same, unless all do."""
+    """A sentence about components that are nearly the same, unless all are."""
     pairs = _pairs(run)
     close = [pair for pair in pairs if pair[0] < ALIKE]
     if not close or len(close) == len(pairs):
@@ -136,7 +136,7 @@ def _alike(run: Run) -> list[str]:
 
 
 def _one_enough(run: Run) -> list[str]:
-    """Good news where all components say nearly the same."""
+    """Good news where all components are nearly the same."""
     pairs, noun = _pairs(run), run.presentation.noun
     if not pairs or pairs[-1][0] >= ALIKE:
         return []

@@ -50,7 +50,7 @@ class Part:
 
 
 def image_shape(run: Run) -> tuple[int, int] | None:
-    """Height and width of a row as an image, if the run says so and the columns agree."""
+    """Height and width of a row as an image, if the run has a shape and the columns agree."""
     given = run.settings.get("image_shape")
     if not (isinstance(given, (list, tuple)) and len(given) == 2):  # noqa: PLR2004
         return None

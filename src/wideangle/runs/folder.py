@@ -7,7 +7,7 @@
 ``metrics.json``        results on held-out rows, diagnostics, warnings, times
 ``frame.json``          how the columns of the user's file became those of the model
 ``sample.safetensors``  some held-out rows with predictions
-``log.txt``             what was said while it ran, for people
+``log.txt``             messages of the run, for people
 ======================  ==================================================================
 """
 
@@ -118,7 +118,7 @@ def check_free(path: str | os.PathLike[str], *, force: bool) -> None:
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder says that it is a run, complete or not."""
+    """Whether a folder is marked as a run, complete or not."""
     try:
         _about(Path(path))
     except StorageError:

@@ -49,7 +49,7 @@ class Partial:
                 shutil.rmtree(self.folder)
             else:
                 raise StorageError(
-                    f"{self.folder} holds an interrupted run: add --resume to go on with it, or "
+                    f"{self.folder} holds an interrupted run: add --resume to continue it, or "
                     "--force to begin again."
                 )
         elif self._resume:
@@ -71,7 +71,7 @@ class Partial:
 
     @property
     def holds_something(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Whether there is a checkpoint to continue from."""
         return any(self.checkpoint.rglob("*.safetensors"))
 
     def _tidy(self) -> None:

@@ -35,7 +35,7 @@ _NOT_REFITTED = "Interrupted: the model is the one that was fitted without the h
 
 
 class Interrupted(Exception):
-    """Ctrl-C during the fit; the message says how far it came."""
+    """Ctrl-C during the fit; the message has how far it came."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def make_run(
     stages
         Times so far.
     log
-        What was said so far.
+        Messages so far.
     """
     facts = present(model).facts()
     with stages.time("score"):
@@ -364,7 +364,7 @@ def _said(message: Any, model: Any) -> str:
 
 
 def _ours(caught: warnings.WarningMessage) -> bool:
-    """Sentences for the user; what libraries tell their programmers is not for them."""
+    """Sentences for the user; warnings that libraries address to programmers are left out."""
     return not issubclass(caught.category, (DeprecationWarning, FutureWarning, ResourceWarning))
 
 

@@ -2,7 +2,7 @@
 
 The layout is that of safetensors, so other tools can read it: eight bytes with the length of the
 header, the header in JSON, the numbers. Nothing in it can be run. It is read here and not by
-the library so that each length is checked before memory is asked for, every byte is covered by
+the library so that each length is checked before memory is allocated, every byte is covered by
 the checksum, and numbers go straight to where they stay.
 """
 
@@ -51,7 +51,7 @@ def save_bundle(
 ) -> None:
     """Save arrays and a JSON object in one file.
 
-    The file is written beside ``path``, flushed to the disk and moved into place: after a crash
+    The file is written next to ``path``, flushed to the disk and moved into place: after a crash
     or on a full disk ``path`` holds either what it held before or all of the new contents.
 
     Parameters

@@ -80,7 +80,7 @@ class SavedRun:
             raise StorageError(
                 f"{self.path} holds the checkpoint of other data, settings or seed "
                 "(random_state=None is another seed each time), or of another precision or random "
-                "generator of JAX: restore those to go on, or remove it to begin again."
+                "generator of JAX: restore those to continue, or remove it to begin again."
             )
         parts = state.pop("parts", np.empty(0))
         if parts.dtype != np.uint8 or parts.shape[1:] != (_HASH_BYTES,):
@@ -105,7 +105,7 @@ class SavedRun:
         except StorageError as error:
             if not may_fail:
                 raise
-            message = f"the run goes on without a new checkpoint: {error}"
+            message = f"the run continues without a new checkpoint: {error}"
             warn(message, RuntimeWarning)
         now = time.monotonic()
         self._due = now + max(self.every_seconds, PATIENCE * (now - began))
@@ -202,11 +202,11 @@ class Checkpoint(SavedRun):
     def __call__(self, state: Any, draws: Any) -> None:
         """Take note of where the run is, and save it if it is time."""
         if self._closed:
-            raise ValueError("this checkpoint is closed: make a new one and load() it to go on.")
+            raise ValueError("this checkpoint is closed: make a new one and load() it to continue.")
         first = not self._known or self._due == -np.inf
         if not self._known and self._state.exists():
             raise StorageError(
-                f"{self.path} holds the checkpoint of an earlier run: load() it to go on, or "
+                f"{self.path} holds the checkpoint of an earlier run: load() it to continue, or "
                 "remove() it to begin again."
             )
         self._pending = state, draws

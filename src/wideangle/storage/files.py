@@ -22,7 +22,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 class StorageError(ValueError):
-    """A file cannot be saved or loaded; the message says why and what to do."""
+    """A file cannot be saved or loaded; the message gives the reason and what to do."""
 
 
 def write(path: PathLike, parts: Iterable[Any]) -> None:

@@ -51,7 +51,7 @@ def described(model: Any, settings: Mapping[str, Any] | None = None) -> dict[str
 
 
 def refuse_class(name: str, value: Any) -> NoReturn:
-    """Say that a file cannot hold an object of the user's own class, and what to do."""
+    """Report that a file cannot hold an object of the user's own class, and what to do."""
     raise ValueError(
         f"{name}: {type(value).__name__} is a class of your own, and a saved model holds no code; "
         "pickle the model instead (where it is loaded the class must be importable), or use a "
