@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A Gaussian mixture whose components repel each other
 #
-# Six clusters in five dimensions, two of them rare: 3 points each beside 18 for the others. The
+# Six clusters in five dimensions, two of them rare: 3 points each, against 18 for the others. The
 # mixture is written in plain NumPyro and sampled by NUTS, with independent components (strength
 # 0) and with the mutual-angular prior. Nothing else differs: same lengths, weights, data, keys.
 #
@@ -208,9 +208,10 @@ def make_figure(scores, angles):
     return figure
 
 
-PAGE = """# Worked example: a Gaussian mixture
+PAGE = """# When the prior helps: a Gaussian mixture
 
-`examples/gaussian_mixture.py` is the code, in plain NumPyro with NUTS.
+**The prior helps where true components differ, and costs a little where they do not.** This
+example measures both, with a Gaussian mixture in plain NumPyro (`examples/gaussian_mixture.py`).
 
 ![Angles to the rare clusters, and what changes with the strength]({picture})
 
@@ -219,17 +220,17 @@ PAGE = """# Worked example: a Gaussian mixture
 Mean over {n_sets} data sets; in brackets the change against independent components, paired by
 data set, with one standard error (two in the picture). The same random keys serve every prior.
 
-Reading. With the truth `spread`, a component whose cluster is too small to hold it does not wander
-over the whole sphere: the prior sends it to the side opposite to the others, which is where the
-missing cluster lies. With the truth `random` there is no such side: fewer components double up, but
-hardly more rare clusters are found, and strong repulsion predicts worse, because it says something
-that is not so. The changes in log density are small in both cases. Use the prior when components
-should cover different ground, and compare with strength 0.
+**What the table shows.** In the data sets `spread`, true clusters lie in different directions. A
+component whose cluster has too few rows would wander over the whole sphere; the prior sends it to
+the side opposite to the others, where the missing cluster is. In the data sets `random` there is
+no such side. Fewer components are duplicated, but hardly more rare clusters are found, and strong
+repulsion predicts worse, because its assumption is wrong. The changes in log density are small in
+both cases.
 
-How this setting was chosen. Ten dimensions with five clusters, longer components, nine components
-and three dimensions were tried as well: with a random truth in ten dimensions the prior found
-*fewer* rare clusters, elsewhere its gains were smaller than here. The page shows the clearest case,
-with a truth against the prior beside it.
+**How this setting was chosen.** Ten dimensions with five clusters, longer components, nine
+components and three dimensions were tried as well. With random clusters in ten dimensions the
+prior found *fewer* rare clusters; elsewhere its gains were smaller than here. The page shows the
+clearest case, next to one in which the assumption is wrong.
 
 Command: `python examples/gaussian_mixture.py --data-sets {n_sets} --output {shown} --page PAGE`,
 seed fixed in the script; {versions}.

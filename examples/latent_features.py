@@ -4,7 +4,7 @@
 # Block-Images: four shapes on 6 x 6 pixels, each present in half of the images, under noise. The
 # latent feature model has to find the shapes, their number and the noise. It is compared with
 # probabilistic PCA and factor analysis of the same data, which are given the number, by the
-# log-likelihood of new images and by what it says about hidden pixels.
+# log-likelihood of new images and by how well it predicts hidden pixels.
 #
 #     python examples/latent_features.py --output picture.png
 

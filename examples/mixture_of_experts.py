@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A mixture of experts that says when it does not know
+# # A mixture of experts that knows where it is uncertain
 #
 # Two rules, each linear, in two halves of the plane: no single logistic regression can hold both.
 # Four experts are fitted by maximisation, by variational inference and by Hamiltonian sampling, and
@@ -26,7 +26,7 @@ from wideangle import MixtureOfExpertsClassifier
 
 
 def two_rules(n_rows, seed):
-    """Rows of the plane; the sign of the first coordinate says which rule holds."""
+    """Rows of the plane; the sign of the first coordinate decides which rule holds."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n_rows, 2)) * 1.5
     score = np.where(x[:, 0] > 0, 2.5 * x[:, 1] - 1.0, -2.5 * x[:, 1] - 1.0)

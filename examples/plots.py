@@ -3,7 +3,7 @@
 #
 # Every function of `wideangle.plots` takes a fitted model and returns a matplotlib figure. This
 # script fits models of both kinds to data with a known truth and saves all the pictures of the page
-# `docs/plots.md`, each to a file of its own, and a sheet with two of them.
+# `docs/plots.md`, each to a separate file, and a sheet with two of them.
 #
 #     python examples/plots.py --folder docs/images/plots --output sheet.png
 
@@ -21,7 +21,7 @@ from wideangle.datasets import block_images
 
 
 def two_rules(n_rows, seed):
-    """Rows of the plane: in each half another rule says which class it is."""
+    """Rows of the plane: in each half another rule decides the class."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, 2)) * 1.5
     score = np.where(X[:, 0] > 0, 2.5 * X[:, 1] - 1, -2.5 * X[:, 1] - 1)

@@ -3,8 +3,8 @@
 #
 # The acceleration of a dummy's head after a motorcycle hits a wall (133 readings; Schmidt, Mattern
 # and Schueler 1981, printed by Silverman 1985). At first nothing moves and readings are exact, then
-# they scatter widely: one spread for all rows is too wide here and too narrow there. Five experts
-# with noise of their own are compared with a Gaussian process, gradient boosting and a random
+# they scatter widely: one spread for all rows is too wide here and too narrow there. Five experts,
+# each with its own noise, are compared with a Gaussian process, gradient boosting and a random
 # forest, by the log density of readings that were held out.
 #
 #     python examples/regression.py --output picture.png

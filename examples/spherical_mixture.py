@@ -2,7 +2,7 @@
 # # Clusters of directions
 #
 # Handwritten digits, compared by cosine: how bright an image is does not matter. A mixture with
-# far more clusters than there are digits, with and without repulsion, beside k-means on rows of
+# far more clusters than there are digits, with and without repulsion, and k-means on rows of
 # length one.
 #
 #     python examples/spherical_mixture.py --output picture.png

@@ -830,7 +830,7 @@ def test_a_checkpoint_of_another_structure_is_refused(half, template):
 
 def test_a_checkpoint_is_not_overwritten_unread(half, template):
     before = sorted(file.name for file in half.iterdir())
-    with pytest.raises(StorageError, match=r"load\(\) it to go on, or remove\(\) it"):
+    with pytest.raises(StorageError, match=r"load\(\) it to continue, or remove\(\) it"):
         go(on_chunk=checkpoint_at(half))
     assert sorted(file.name for file in half.iterdir()) == before
     assert checkpoint_at(half).load(template) is not None

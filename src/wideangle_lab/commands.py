@@ -116,10 +116,10 @@ def reproduce(
         bool | None, typer.Option(help="Choose settings on a part of the training rows.")
     ] = None,
 ) -> None:
-    """Run the paper's tables, with baselines and controls, beside its printed numbers.
+    """Run the paper's tables, with baselines and controls, next to its printed numbers.
 
     Every finished cell is a record in the folder; cells that have one are not run again, so a run
-    that was stopped goes on where it was. Cells that several tables need are run once. Between
+    that was stopped continues where it was. Cells that several tables need are run once. Between
     `--quick` and `--full` lies what the records of this repository were made with: one split, and
     settings chosen on a fifth of the training rows. Data files: see `wideangle datasets`.
     """
@@ -180,8 +180,8 @@ def fetch(
 ) -> None:
     """Download the originals of data sets and convert them.
 
-    A download that was stopped goes on where it was. Checksums are compared where they are
-    published; elsewhere the first download is trusted, remembered, and checked by its contents.
+    A download that was stopped continues where it was. Checksums are compared where they are
+    published; elsewhere the first download is trusted, and its checksum is kept.
     Needs a checkout of the source.
     """
     from wideangle_lab.originals.terminal import run
@@ -242,7 +242,7 @@ def _list(
 
 
 def _app_of(function: Callable[..., None]) -> typer.Typer:
-    """One command as an application of its own."""
+    """One command as a separate application."""
     app: Any = typer.Typer(rich_markup_mode="markdown", add_completion=False)
     app.command()(function)
     return app

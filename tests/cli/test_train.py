@@ -294,7 +294,7 @@ def test_ctrl_c_says_what_was_kept(command, fails, people, tmp_path, stand_in):
     )
     assert sorted(os.listdir(tmp_path)) == ["people.csv", "run.partial"]
 
-    assert "add --resume to go on" in fails(*arguments)
+    assert "add --resume to continue" in fails(*arguments)
     sentence = fails(*arguments, "--resume", "--draws", "7")
     assert "begun with the default n_draws and not with n_draws 7" in sentence
     people(n_rows=21)

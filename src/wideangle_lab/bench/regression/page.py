@@ -139,7 +139,7 @@ def render(record: Mapping[str, Any]) -> str:
             "Root mean squared error; the lowest is bold.",
             grid(tables, "rmse", ".4g", highest=False),
             "Share of test rows inside intervals of 50, 80 and 95 %, in per cent, over all splits; "
-            "by chance alone the first is off by about the error beside the table.",
+            "by chance alone the first differs from 50 by about the number in the column 'error'.",
             covered(tables),
             *seconds(record, tables),
             where(record, "models"),
