@@ -114,7 +114,7 @@ def test_chains_that_ended_in_modes_are_said_to_be_in_modes():
 def test_chains_in_different_modes_are_not_told_to_run_longer(numbers):
     sentence = said(trace(log_lik=numbers))
     assert "differ between chains" in sentence
-    assert "Sampling(combine='stacking') weighs" in sentence
+    assert "Sampling(combine='stacking') weights" in sentence
     assert "n_draws" not in sentence
     assert said(trace(log_lik=numbers), inference=sampling(combine="stacking")) is None
 

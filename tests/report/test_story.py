@@ -108,6 +108,21 @@ def test_intervals_of_weights_do_not_depend_on_how_experts_are_numbered(expert_r
     assert panel["low"][1] < 0 < panel["high"][1]
 
 
+def test_only_columns_with_a_clear_effect_are_named(expert_run):
+    model, rng = copy.copy(expert_run.model), np.random.default_rng(0)
+    goal = Weights(5.0 * np.eye(3), np.array([[4.0, 3, 0], [0, 4, 3], [3, 0, 4]])[:, None])
+    noise = rng.normal(size=(2, 50, 3, 3)) * [0.1, 4.0, 0.1]  # the second column is not known
+    draws = Weights((goal.gate + noise[0])[None], (goal.experts + noise[1][:, :, None])[None])
+    model.posterior_, model._representative = Draws({"weights": draws}), goal
+    run = replace(expert_run, model=model)
+    first, second = run.columns[:2]
+    words = " ".join(run.presentation.purpose(run, 0))
+    assert f"{first} is high" in words and f"{second} is" not in words
+    unknown = Weights(noise[0][None], noise[1][:, :, None][None])
+    model.posterior_ = Draws({"weights": unknown})
+    assert "No column has a clear effect" in " ".join(run.presentation.purpose(run, 0))
+
+
 def test_an_image_needs_a_shape_that_fits(feature_run):
     for given, expected in (([6, 6], (6, 6)), ([4, 9], (4, 9)), ([5, 6], None), ("6x6", None)):
         settings = feature_run.settings | {"image_shape": given}

@@ -138,9 +138,9 @@ the data need.
             return []
         first = columns[int(np.argmax(binary))]
         return [
-            f"{n_binary} of {len(binary)} columns hold only 0 and 1, as words do (the first is "
+            f"{n_binary} of {len(binary)} columns hold only 0 and 1 (the first is "
             f"{first!r}): the model has Gaussian noise, finds a feature for nearly every "
-            "word, and reports errors that look too good. Leave them out (--ignore), or predict "
+            "category, and reports errors that look too good. Leave them out (--ignore), or predict "
             "one of them with `wideangle train moe`."
         ]
 

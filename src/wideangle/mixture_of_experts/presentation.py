@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
@@ -18,6 +19,7 @@ from wideangle.presentation.family import (
     INTERCEPT,
     MATCHED_DRAWS,
     Presentation,
+    interval_of,
     numbered,
     share_interval,
     where_missing,
@@ -253,15 +255,28 @@ class ExpertPresentation(Presentation):
         if self.shares(run.sample)[k] < UNUSED:
             return ["Used for fewer than 1 % of these rows: too few to say what it is for."]
         names, marks = self.entry_names(run.columns), run.frame.indicators
+        *tables, gate = (table[k] for table in self._clear)
         sentences = []
-        if self.model.n_experts > 1 and (when := strongest(self._gate_contrast()[k], names, marks)):
+        if self.model.n_experts > 1 and (when := strongest(gate, names, marks)):
             sentences.append(f"Used where {when}.")
-        says = {title: table[k] for title, table in self.weights(run.frame.classes).items()}
+        says = dict(zip(self.weights(run.frame.classes), tables, strict=True))
         for title in self.telling(says):
             if reasons := strongest(says[title], names, marks):
                 sentences.append(f"{self.in_words(title)} where {reasons}.")
+        if not sentences:
+            sentences.append("No column has a clear effect: every interval contains zero.")
         value, n_led = self._success(run, k)
         return sentences + ([self.record(value, n_led)] if n_led else [])
+
+    @cached_property
+    def _clear(self) -> list[np.ndarray]:
+        """The tables of :meth:`panels`, with 0 for weights whose interval contains zero."""
+        tables, draws = list(self.panels().values()), list(self.panel_draws().values())
+        ends = [interval_of(found) for found in draws] or [table[None] for table in tables]
+        return [
+            np.where((end > 0).all(axis=0) | (end < 0).all(axis=0), table, 0.0)
+            for table, end in zip(tables, ends, strict=True)
+        ]
 
     def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
         """Those of the tables of weights that are put into words."""

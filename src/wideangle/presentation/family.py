@@ -7,6 +7,7 @@ model of components.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -268,6 +269,13 @@ def share_interval(hits: Any, cases: Any, level: float = 0.95) -> tuple[Any, Any
     middle = (hits + 0.5 * z**2) / (cases + z**2)
     half = z * np.sqrt(hits * (cases - hits) / cases + 0.25 * z**2) / (cases + z**2)
     return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
+
+
+def interval_of(draws: np.ndarray) -> np.ndarray:
+    """Ends of 90 % intervals, (2, K, p), of weights in some draws, (S, K, p)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a component that no draw has
+        return np.nanquantile(draws, (0.05, 0.95), axis=0)
 
 
 def where_missing(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import shlex
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from wideangle.convergence import ESS_LIMIT, RHAT_LIMIT, in_words
 from wideangle.diagnostics import values_of
 from wideangle.plots import numbers
 from wideangle.plots.style import DIVERGING, colour
+from wideangle.presentation.family import interval_of
 from wideangle.presentation.records import Column, Run
 from wideangle.types import as_dense
 
@@ -65,7 +65,7 @@ def parts_of(run: Run) -> list[Part]:
     found = shown.vectors()[:_MOST_COMPONENTS]
     names, panels = shown.entry_names(run.columns), shown.panels(run.frame.classes)
     intervals = {
-        title: _ends(values) for title, values in shown.panel_draws(run.frame.classes).items()
+        title: interval_of(values) for title, values in shown.panel_draws(run.frame.classes).items()
     }
     shares = shown.shares(run.sample)
     table = numbers.angles(run.model) if len(found) else np.zeros((0, 0))
@@ -97,13 +97,6 @@ def parts_of(run: Run) -> list[Part]:
             )
         )
     return result
-
-
-def _ends(draws: np.ndarray) -> list[np.ndarray]:
-    """Quantiles of 5 and 95 % over the draws that have a component."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a component that no draw has
-        return list(np.nanquantile(draws, (0.05, 0.95), axis=0))
 
 
 def _panel(
