@@ -84,21 +84,20 @@ class LatentFeatureModel(
         and lengths from the same Gamma distribution, :class:`~wideangle.GaussianPrior` is the usual
         baseline. The repulsion has an expected cosine of 0.1 unless it is set.
         Their ``scale`` is in units of the data: ``"auto"``, the default, takes what fits the
-        features that the search found; ``"learn"`` makes it part of the posterior, where it and the
-        number of short features that explain nothing hold each other up, so that chains need to be
-        longer.
+        features that the search found; ``"learn"`` makes it part of the posterior, which needs longer
+        chains, because it depends on the number of short features that explain nothing.
     process : {"ibp", "pitman-yor"} or a process object
         How many features there are and how often each is used: :class:`~wideangle.IndianBuffet`, or
         its power-law extension :class:`~wideangle.PitmanYor` with many rare features. The latter
         needs exchangeable features: a Gaussian or von Mises-Fisher prior.
     inference : Sampling, optional
-        Length and number of the chains; by default as many sweeps as predictions need, in at most
-        five minutes, of which up to 64 are kept of each chain, after sweeps until the log density
-        no longer rises. Rows on disk get 100 sweeps of warm-up and 25 draws, one every 8 sweeps,
-        as do chains of a given length where nothing else is said. Memory is
-        ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, beside the data, three N x K arrays of
-        floats per chain at work, and no other array that grows with N. The kernel is ``"hmc"`` on
-        an accelerator and ``"gibbs"`` on the CPU unless it is set.
+        Length and number of the chains. By default they run for as many sweeps as predictions need,
+        at most five minutes, after warm-up sweeps until the log density no longer rises; up to 64
+        draws of each chain are kept. Rows on disk, and chains of a given length, have by default
+        100 sweeps of warm-up and 25 draws, one every 8 sweeps. The kernel is ``"hmc"`` on an
+        accelerator and ``"gibbs"`` on the CPU unless it is set. Memory in addition to the data:
+        ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, and three N x K arrays of floats for each
+        running chain.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
@@ -108,8 +107,8 @@ class LatentFeatureModel(
     n_jobs : int, optional
         Chains run at once; all cores by default.
     checkpoint : path, optional
-        Folder to save the chains to while they run; a fit with the same data and settings takes
-        up where they stopped, to the same bits.
+        Folder to save the chains to while they run; a fit with the same data and settings
+        continues where they stopped, to the same bits.
     progress : bool, optional
         Show a bar; by default on a terminal.
     warm_start : bool
@@ -132,15 +131,15 @@ class LatentFeatureModel(
         Numbers of every draw that do not depend on the numbering of features; log densities are
         those of rows divided by ``scaling_.scale``.
     diagnostics_ : Summary
-        R-hat and effective sample size of them; ``needed`` marks what predictions depend on.
+        R-hat and effective sample size of the trace; ``needed`` marks what predictions depend on.
     start_objectives_ : array (n_chains,)
-        What searches for features reached: the best of a few short ones, carried to their end.
+        Objective that the searches for features reached: the best of several short ones, continued.
     search_agreement_ : float
-        Share of these that reached the best one.
+        Share of the searches that reached the best objective.
     chain_weights_ : array (n_chains,)
         Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
         a twentieth of the entries, hidden from the fit, is predicted best. Components and numbers
-        of features count all chains alike.
+        of features weight chains equally.
     noise_scale_, alpha_, concentration_ : float
         Posterior means.
 

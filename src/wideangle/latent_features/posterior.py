@@ -153,7 +153,7 @@ def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[
         sentences.append(
             f"only one of {len(objectives)} searches for features reached the best objective "
             f"({objectives.max():.0f}; the others {np.sort(objectives)[:-1].round().tolist()}): "
-            "there may be better features still; more chains or hops would tell."
+            "there may be better features; try more chains or hops."
         )
     if n_disputed:
         sentences.append(

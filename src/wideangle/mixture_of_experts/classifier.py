@@ -71,12 +71,12 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     diversity_ : Diversity
         Angles between the experts of that draw.
     filling_ : Filling or None
-        Medians that stand for missing entries, and which columns have another one that says where.
+        Medians that replace missing entries, and which columns have a 0/1 column that marks them.
     n_used_ : float
         Mean number of experts with more than 1 % of the gate's mass.
     chain_weights_ : array (n_chains,)
         Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
-        left-out training rows are predicted best. Everything else counts all chains alike.
+        left-out training rows are predicted best. All other results weight chains equally.
     trace_ : Draws
         Of every draw, quantities that do not depend on how experts are numbered.
     diagnostics_ : Summary
@@ -193,7 +193,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         return self.classes_[np.argmax(proba, axis=1)]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Entropy of the predictions, split into noise and disagreement between draws."""
+        """Entropy of the predictions in nats: total, aleatoric (``expected``) and epistemic."""
         rows = self._rows(X)
         mean, expected = classes.predict_with_entropy(
             self._expert, self.posterior_, rows, self.chain_weights_

@@ -42,15 +42,15 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     min_noise : float
         Least standard deviation of an expert's noise, in standard deviations of y. Where y has one
-        value in many rows, such as 0, it says how exactly that value is predicted.
+        value in many rows, such as 0, it limits how exactly that value is predicted.
 
     Attributes
     ----------
     n_features_in_, feature_names_in_
         As in scikit-learn.
     posterior_ : Draws
-        Draws of the weights, raw: experts are numbered differently from chain to chain. Of
-        standardised y.
+        Draws of the weights for standardised y, raw: experts are numbered differently from chain to
+        chain.
     experts_, noises_, gates_ : array (K, p)
         Weight vectors of one representative draw (the most probable one kept): of the mean of each
         expert, of the logarithm of its noise, and of the gate. They belong to prepared columns and
