@@ -84,8 +84,8 @@ class LatentFeatureModel(
         and lengths from the same Gamma distribution, :class:`~wideangle.GaussianPrior` is the usual
         baseline. The repulsion has an expected cosine of 0.1 unless it is set.
         Their ``scale`` is in units of the data: ``"auto"``, the default, takes what fits the
-        features that the search found; ``"learn"`` makes it part of the posterior, which needs longer
-        chains, because it depends on the number of short features that explain nothing.
+        features that the search found; ``"learn"`` makes it part of the posterior, which needs
+        longer chains, because it depends on the number of short features that explain nothing.
     process : {"ibp", "pitman-yor"} or a process object
         How many features there are and how often each is used: :class:`~wideangle.IndianBuffet`, or
         its power-law extension :class:`~wideangle.PitmanYor` with many rare features. The latter

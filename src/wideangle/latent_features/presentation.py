@@ -140,8 +140,8 @@ the data need.
         return [
             f"{n_binary} of {len(binary)} columns hold only 0 and 1 (the first is "
             f"{first!r}): the model has Gaussian noise, finds a feature for nearly every "
-            "category, and reports errors that look too good. Leave them out (--ignore), or predict "
-            "one of them with `wideangle train moe`."
+            "category, and reports errors that look too good. Leave them out (--ignore), or "
+            "predict one of them with `wideangle train moe`."
         ]
 
     # ---- components
