@@ -42,7 +42,7 @@ def fit_features(prior, train, mask, sweeps, seed):
     """A fitted model and its seconds."""
     began = time.perf_counter()
     chains = Sampling(n_warmup=sweeps, n_draws=max(sweeps // 4, 1))
-    model = LatentFeatureModel(prior, inference=chains, random_state=seed, progress=False)
+    model = LatentFeatureModel(prior, inference=chains, random_state=seed, verbose=False)
     model.fit(np.where(mask, np.nan, train))
     return model, time.perf_counter() - began
 

@@ -66,7 +66,7 @@ def calibration_error(y, proba, n_bins=15):
 # %%
 def candidates(n_experts, seed):
     """Name and model of every row of the table."""
-    experts = {"n_experts": n_experts, "random_state": seed, "progress": False}
+    experts = {"n_experts": n_experts, "random_state": seed, "verbose": False}
     return {
         "logistic regression": LogisticRegression(max_iter=1000),
         "gradient boosting": HistGradientBoostingClassifier(random_state=seed),

@@ -37,7 +37,7 @@ def fit(options):
     """A gate in the plane, experts of ten columns, and features of images."""
     chains = Sampling(n_warmup=options.sweeps, n_draws=options.sweeps, n_chains=3)
     inference = Maximise() if options.inference == "map" else chains
-    common = {"progress": False, "random_state": options.seed}
+    common = {"verbose": False, "random_state": options.seed}
     plane = two_rules(options.rows, options.seed)
     wide = make_classification(
         options.rows, 10, n_informative=6, n_clusters_per_class=3, random_state=options.seed

@@ -39,7 +39,7 @@ class Experts:
 
     def __init__(self, n_experts, inference, seed):
         self.model = MixtureOfExpertsRegressor(
-            n_experts, inference=inference, progress=False, random_state=seed
+            n_experts, inference=inference, verbose=False, random_state=seed
         )
 
     def fit(self, X, y):
@@ -141,7 +141,7 @@ def main():
     options = parser.parse_args()
     X, y = motorcycle()
     compare(X, y, options.experts, options.folds, options.seed)
-    model = MixtureOfExpertsRegressor(options.experts, progress=False, random_state=options.seed)
+    model = MixtureOfExpertsRegressor(options.experts, verbose=False, random_state=options.seed)
     draw(model.fit(X, y), X, y, options.output)
 
 

@@ -73,7 +73,7 @@ def images(n_rows=80, seed=0):
 def experts():
     """Two columns, two classes, chains."""
     chains = Sampling(n_warmup=30, n_draws=25, n_chains=2)
-    model = MixtureOfExpertsClassifier(3, inference=chains, progress=False, random_state=0)
+    model = MixtureOfExpertsClassifier(3, inference=chains, verbose=False, random_state=0)
     return shared("experts", lambda: quick(model, *plane()))
 
 
@@ -82,7 +82,7 @@ def wine_experts():
     """Thirteen columns, three classes, the most probable weights."""
     data = load_wine(as_frame=True)
     ascent = Maximise(n_starts=1, n_passes=5)
-    model = MixtureOfExpertsClassifier(2, inference=ascent, progress=False, random_state=0)
+    model = MixtureOfExpertsClassifier(2, inference=ascent, verbose=False, random_state=0)
     return shared("wine_experts", lambda: quick(model, data.data, data.target))
 
 
@@ -93,7 +93,7 @@ def features():
         "gaussian",
         inference=Sampling(n_warmup=5, n_draws=6, thin=2, n_chains=2, hops=0),
         n_jobs=1,
-        progress=False,
+        verbose=False,
         random_state=0,
     )
     return shared("features", lambda: quick(model, images()))

@@ -76,7 +76,7 @@ def table():
 @cache
 def experts():
     """Folder of a mixture of experts, by maximisation."""
-    options = {"n_experts": 2, "inference": "map", "progress": False}
+    options = {"n_experts": 2, "inference": "map", "verbose": False}
     options |= {"inference__n_starts": 1, "inference__n_passes": 5}
     return make("experts", Job("moe", table(), "ill", options=options))
 
@@ -84,7 +84,7 @@ def experts():
 @cache
 def regression():
     """Folder of a mixture of regressions, by maximisation."""
-    options = {"n_experts": 2, "inference": "map", "prior": "gaussian", "progress": False}
+    options = {"n_experts": 2, "inference": "map", "prior": "gaussian", "verbose": False}
     options |= {"prior__common": False, "inference__n_starts": 1, "inference__n_passes": 50}
     plan = Plan(ignore=("ill",))
     return make("regression", Job("regression", table(), "income", plan=plan, options=options))
@@ -93,7 +93,7 @@ def regression():
 @cache
 def features():
     """Folder of a latent feature model, one short chain; Gaussian features compile fastest."""
-    options = {"prior": "gaussian", "standardise": True, "progress": False}
+    options = {"prior": "gaussian", "standardise": True, "verbose": False}
     lengths = {"n_warmup": 1, "n_draws": 4, "thin": 1, "n_chains": 1}
     options |= {f"inference__{name}": value for name, value in lengths.items()}
     plan = Plan(scale=True, ignore=("ill",))

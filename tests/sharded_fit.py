@@ -55,7 +55,7 @@ def by_vi():
         inference=Variational(n_starts=2, batch_size=128, n_passes=given.get("n_passes", 20)),
         checkpoint=given.get("checkpoint"),
         random_state=0,
-        progress=False,
+        verbose=False,
     )
     model.fit(X, y)
     return {"proba": model.predict_proba(X[:50])[:, 1].tolist(), "steps": model.notes_["steps"]}
@@ -90,7 +90,7 @@ def by_mcmc():
     if given["what"] == "log_lik":
         return result
     inference = Sampling(n_warmup=4, n_draws=5, n_chains=2)
-    task = Task(problem.priors, NEITHER, problem.expert, inference, progress=False)
+    task = Task(problem.priors, NEITHER, problem.expert, inference, verbose=False)
     fit = fit_mcmc(jax.random.key(0), task, batch, start=start)
     return result | {"draws": np.ravel(fit.draws.values["weights"].experts).tolist()}
 
@@ -103,7 +103,7 @@ def by_features():
         prior="vmf",
         inference=Sampling(n_chains=1, n_warmup=3, n_draws=2, thin=3, hops=0),
         random_state=0,
-        progress=False,
+        verbose=False,
     ).fit(rows)
     # On devices, however many: the program is another one than that of the host.
     return {"log_joint": np.ravel(model.trace_.values["log_joint"]).tolist()}

@@ -38,7 +38,7 @@ def test_the_twin_differs_in_the_repulsion_alone():
 def test_scores_are_those_of_cross_validation_and_the_interval_is_paired(compile_quickly):
     X, y = make_moons(60, noise=0.3, random_state=0)
     inference = Maximise(n_starts=1, n_passes=20)
-    model = MixtureOfExpertsClassifier(2, inference=inference, progress=False, random_state=0)
+    model = MixtureOfExpertsClassifier(2, inference=inference, verbose=False, random_state=0)
     found = compare(model, X, y, cv=3)
     folds = StratifiedKFold(3)
     expected = [

@@ -40,7 +40,7 @@ FITTED = {}
 
 def fitted(name):
     if name not in FITTED:
-        FITTED[name] = MODELS[name]().set_params(random_state=0, progress=False).fit(TABLE, Y)
+        FITTED[name] = MODELS[name]().set_params(random_state=0, verbose=False).fit(TABLE, Y)
     return FITTED[name]
 
 

@@ -80,7 +80,7 @@ class MyComponents(GaussianComponents):
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 CLASSES = (ROWS[:, 0] > 0).astype(int)
-QUICK = {"inference": Maximise(n_passes=20, n_starts=2), "progress": False, "random_state": 0}
+QUICK = {"inference": Maximise(n_passes=20, n_starts=2), "verbose": False, "random_state": 0}
 
 
 @pytest.mark.usefixtures("compile_quickly")

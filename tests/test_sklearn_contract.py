@@ -23,7 +23,7 @@ CHAINS = Sampling(n_warmup=8, n_draws=8, n_chains=2)
 
 def make(inference, **prior):
     return MixtureOfExpertsClassifier(
-        2, inference=inference, progress=False, random_state=0, **prior
+        2, inference=inference, verbose=False, random_state=0, **prior
     )
 
 
@@ -40,9 +40,7 @@ def test_chains_keep_the_contract(estimator, check):
 
 
 def make_regressor(inference, **prior):
-    return MixtureOfExpertsRegressor(
-        2, inference=inference, progress=False, random_state=0, **prior
-    )
+    return MixtureOfExpertsRegressor(2, inference=inference, verbose=False, random_state=0, **prior)
 
 
 # Their predictions are checked for it in mixture_of_experts/test_regressor.py.

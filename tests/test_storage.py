@@ -647,7 +647,7 @@ def initial(key):
 
 
 def go(**changed):
-    options = {"n_warmup": 40, "n_draws": 60, "n_chains": 2, "chunk": 7, "progress": False}
+    options = {"n_warmup": 40, "n_draws": 60, "n_chains": 2, "chunk": 7, "verbose": False}
     options |= {"steps": {"update": 1.0}, "targets": {"update": 0.4}, "thin": 2}
     return run(jax.random.key(5), recipe, initial, **(options | changed))
 

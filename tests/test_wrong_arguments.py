@@ -20,7 +20,7 @@ HALF = "b\ud800"
 
 def experts(**settings):
     ascent = Maximise(n_passes=1, n_starts=1)
-    base = {"prior": "gaussian", "inference": ascent, "progress": False, "random_state": 0}
+    base = {"prior": "gaussian", "inference": ascent, "verbose": False, "random_state": 0}
     return MixtureOfExpertsClassifier(2, **(base | settings))
 
 

@@ -66,7 +66,7 @@ def features() -> Callable[[], Any]:
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (40, 2)) @ (3 * np.eye(2, 6)) + 0.3 * rng.normal(size=(40, 6))
     short = wideangle.Sampling(n_warmup=2, n_draws=2, n_chains=2, thin=1)
-    model = wideangle.LatentFeatureModel(inference=short, progress=False, random_state=0)
+    model = wideangle.LatentFeatureModel(inference=short, verbose=False, random_state=0)
     return lambda: model.fit(X)
 
 
@@ -75,7 +75,7 @@ def experts() -> Callable[[], Any]:
     X = np.random.default_rng(0).normal(size=(40, 2))
     y = X[:, 0] * X[:, 1] > 0
     short = wideangle.Sampling(n_warmup=2, n_draws=2, n_chains=2)
-    model = wideangle.MixtureOfExpertsClassifier(2, inference=short, progress=False, random_state=0)
+    model = wideangle.MixtureOfExpertsClassifier(2, inference=short, verbose=False, random_state=0)
     return lambda: model.fit(X, y)
 
 

@@ -55,7 +55,7 @@ def test_the_model_that_is_kept_has_seen_all_rows(people, monkeypatch):
     plain_fit = MixtureOfExpertsClassifier.fit
     monkeypatch.setattr(MixtureOfExpertsClassifier, "fit", fit)
     options = {"n_experts": 2, "inference": "map", "inference__n_starts": 1}
-    options |= {"inference__n_passes": 5, "progress": False}
+    options |= {"inference__n_passes": 5, "verbose": False}
     data = people(n_rows=30)
     job = train.Job("moe", data, "ill", options=options, refit=True)
     run, alone = (train.train(one, print) for one in (job, replace(job, refit=False)))
@@ -82,7 +82,7 @@ def test_a_second_fit_that_is_interrupted_leaves_the_first(people, monkeypatch):
     plain_fit = MixtureOfExpertsClassifier.fit
     monkeypatch.setattr(MixtureOfExpertsClassifier, "fit", fit)
     options = {"n_experts": 2, "inference": "map", "inference__n_starts": 1}
-    options |= {"inference__n_passes": 5, "progress": False}
+    options |= {"inference__n_passes": 5, "verbose": False}
     run = train.train(train.Job("moe", people(), "ill", options=options, refit=True), print)
     assert len(fits) == 2 and "refit" not in run.settings
     assert "without the held-out rows" in run.metrics["warnings"][-1]
@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_during_the_second_fit_leaves_the_first(
     plain_fit = MixtureOfExpertsClassifier.fit
     monkeypatch.setattr(MixtureOfExpertsClassifier, "fit", fit)
     options = {"n_experts": 2, "inference": "map", "inference__n_starts": 1}
-    options |= {"inference__n_passes": 5, "progress": False}
+    options |= {"inference__n_passes": 5, "verbose": False}
     job = train.Job("moe", people(), "ill", options=options, refit=True)
     output, how = tmp_path / "run", {"as_json": False, "quiet": True}
     with pytest.raises(Killed):

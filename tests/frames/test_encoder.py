@@ -63,7 +63,7 @@ def test_it_goes_in_front_of_any_estimator(people, compile_quickly):
     y = np.where(people["job"] == "cook", "a", "b")
     assert make_pipeline(TableEncoder(), LogisticRegression()).fit(people, y).score(people, y) == 1
     inference = Maximise(n_starts=1, n_passes=20)
-    model = MixtureOfExpertsClassifier(2, inference=inference, progress=False, random_state=0)
+    model = MixtureOfExpertsClassifier(2, inference=inference, verbose=False, random_state=0)
     model = make_pipeline(TableEncoder(), model).fit(people, y)
     names = ["age", "age = (missing)", "job = cook", "job = smith", "code", "(intercept)"]
     assert model[-1].presentation(model[-1]).entry_names() == names

@@ -94,7 +94,7 @@ def test_adam_is_that_of_its_authors():
 def climb(key, data, objective, size=16, state=None, n_steps=400, noise=0.0, **options):
     state = begin(jnp.array([[0.0, 0.0, 0.0], [3.0, -3.0, 1.0]])) if state is None else state
     batches = Minibatches(1, *data, size, np.float64)
-    settings = {"rates": 0.1, "n_steps": n_steps, "progress": False} | options
+    settings = {"rates": 0.1, "n_steps": n_steps, "verbose": False} | options
     return ascend(key, objective, state, batches, jnp.array(noise), **settings)
 
 
@@ -133,5 +133,5 @@ def test_ctrl_c_keeps_the_state_and_resuming_gives_the_same_bits(key, data):
 
 
 def test_a_forced_bar_is_drawn(key, data, capsys):
-    climb(key, data, Regression(), n_steps=65, progress=True)
+    climb(key, data, Regression(), n_steps=65, verbose=True)
     assert "ascent" in capsys.readouterr().err

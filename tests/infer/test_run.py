@@ -227,10 +227,10 @@ def test_an_update_that_changes_shape_or_dtype_is_named(key, value, message):
 
 
 def test_the_bar_is_silent_unless_someone_looks(capsys):
-    go(progress=None)
-    go(progress=False)
+    go(verbose=None)
+    go(verbose=False)
     assert capsys.readouterr() == ("", "")
-    go(progress=True)
+    go(verbose=True)
     out, err = capsys.readouterr()
     assert out == ""
     assert "50/50" in err
@@ -272,7 +272,7 @@ def test_data_is_an_argument_of_one_program():
     means = []
     for centre in (5.0, -5.0):
         data = {"centre": jnp.full(3, centre)}
-        result = run(jax.random.key(0), recipe, start, data=data, progress=False, **options)
+        result = run(jax.random.key(0), recipe, start, data=data, verbose=False, **options)
         means.append(float(np.mean(result.draws.values[:, 100:])))
     assert len(traces) == 1
     assert np.all(np.abs(means) < 0.5)

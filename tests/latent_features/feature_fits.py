@@ -18,7 +18,7 @@ QUICK = {
     "inference__n_chains": N_CHAINS,
     "inference__thin": 1,
     "inference__hops": 0,
-    "progress": False,
+    "verbose": False,
     "random_state": 0,
 }
 TRUTH = np.array([[3.0, 3.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 3.0, 0.0, 3.0]])

@@ -231,7 +231,7 @@ def test_arrays_have_an_end_and_say_so():
 
 
 def test_a_bar_is_shown_when_asked_for(capfd):
-    fit(progress=True)
+    fit(verbose=True)
     assert "30/30" in capfd.readouterr().err
 
 

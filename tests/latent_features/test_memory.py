@@ -17,7 +17,7 @@ rng = np.random.default_rng(0)
 X = sparse.random(n_rows, n_columns, 20 / n_columns, format="csr", rng=rng, dtype=np.float32)
 model = LatentFeatureModel(
     inference=Sampling(n_warmup=2, n_draws=1, n_chains=1, thin=2, max_features=4),
-    random_state=0, progress=False,
+    random_state=0, verbose=False,
 ).fit(X)
 model.transform(X[:10])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

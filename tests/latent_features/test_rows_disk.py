@@ -102,7 +102,7 @@ def test_a_level_too_low_leaves_the_assignments_on_disk_alone(key, tmp_path, mon
 
 QUICK = {
     "inference": Sampling(n_chains=2, n_warmup=8, n_draws=6, thin=2, hops=0),
-    "progress": False,
+    "verbose": False,
 }
 
 

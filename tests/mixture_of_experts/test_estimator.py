@@ -51,7 +51,7 @@ def data(n_classes=2, n=N, p=2, seed=0):
 
 
 def make(n_experts=3, **settings):
-    base = {"random_state": 0, "progress": False}
+    base = {"random_state": 0, "verbose": False}
     return MixtureOfExpertsClassifier(n_experts, **(base | settings))
 
 
@@ -488,7 +488,7 @@ y = (X[:, 0] * X[:, 1] > 0).astype(int)
 path = None if sys.argv[1] == "-" else sys.argv[1]
 model = MixtureOfExpertsClassifier(
     2, prior="gaussian", inference=Sampling(n_warmup=8, n_draws=1000, n_chains=2),
-    checkpoint=path, progress=False, random_state=np.random.RandomState(0))
+    checkpoint=path, verbose=False, random_state=np.random.RandomState(0))
 model.fit(X, y)
 np.save(sys.argv[3], model.posterior_.values["weights"].gate)
 """

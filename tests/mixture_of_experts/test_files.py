@@ -23,7 +23,7 @@ QUICK = {"inference": Maximise(n_passes=20, n_starts=2), "prior": "gaussian"}
 
 
 def fit(y=Y, rows=X, **settings):
-    base = QUICK | {"progress": False, "random_state": 0}
+    base = QUICK | {"verbose": False, "random_state": 0}
     return MixtureOfExpertsClassifier(3, **(base | settings)).fit(rows, y)
 
 

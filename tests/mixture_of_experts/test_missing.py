@@ -22,7 +22,7 @@ COMPLETE = RNG.normal(size=(80, 3))
 X = np.where(RNG.random(COMPLETE.shape) < [0.3, 0.1, 0.0], np.nan, COMPLETE)
 Y = np.isnan(X[:, 1]).astype(int)
 QUANTITY = 3.0 * Y + COMPLETE[:, 2] + 0.3 * RNG.normal(size=80)
-QUICK = {"inference": Maximise(n_starts=2), "progress": False, "random_state": 0}
+QUICK = {"inference": Maximise(n_starts=2), "verbose": False, "random_state": 0}
 BOTH = pytest.mark.parametrize(
     ("kind", "y"),
     [(MixtureOfExpertsClassifier, Y), (MixtureOfExpertsRegressor, QUANTITY)],

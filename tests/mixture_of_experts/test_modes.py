@@ -52,7 +52,7 @@ def gaussian(n_experts, size=P, scale=1.0):
 
 def go(key, data, priors, expert, **options):
     problem = Problem(priors, expert, data)
-    return climb(key, problem, progress=False, **({"n_starts": 2} | options))
+    return climb(key, problem, verbose=False, **({"n_starts": 2} | options))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -199,7 +199,7 @@ def test_a_fit_that_overfits_warns(monkeypatch):
     monkeypatch.setattr(modes, "_shrunk", useless)
     data = make_rows(30)
     model = MixtureOfExpertsClassifier(
-        2, inference=Maximise(n_starts=1, n_passes=2), progress=False, random_state=0
+        2, inference=Maximise(n_starts=1, n_passes=2), verbose=False, random_state=0
     )
     with pytest.warns(UserWarning, match="worse than class frequencies"):
         model.fit(data.rows, data.targets)

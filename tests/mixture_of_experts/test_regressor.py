@@ -40,7 +40,7 @@ def data(n=N, seed=0, unit=10.0, shift=1000.0):
 
 
 def make(n_experts=2, **settings):
-    base = {"random_state": 0, "progress": False}
+    base = {"random_state": 0, "verbose": False}
     return MixtureOfExpertsRegressor(n_experts, **(base | settings))
 
 

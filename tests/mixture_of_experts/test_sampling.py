@@ -246,7 +246,7 @@ SHORT = {"n_warmup": 8, "n_draws": 6, "n_chains": 2}
 
 
 def run_chains(key, problem, learn=NEITHER, start=None, **settings):
-    task = Task(problem.priors, learn, problem.expert, Sampling(**settings), progress=False)
+    task = Task(problem.priors, learn, problem.expert, Sampling(**settings), verbose=False)
     return fit_mcmc(key, task, problem.data, start=start)
 
 

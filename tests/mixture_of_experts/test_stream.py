@@ -13,7 +13,7 @@ from wideangle.streaming import NpyRows
 def make(n_passes=60, seed=0, **settings):
     inference = Variational(n_starts=4, n_passes=n_passes, batch_size=128)
     return MixtureOfExpertsClassifier(
-        4, inference=inference, random_state=seed, progress=False, **settings
+        4, inference=inference, random_state=seed, verbose=False, **settings
     )
 
 

@@ -40,7 +40,7 @@ def fit(key, data, prior=None, expert=None, **options):
     priors = Pair(prior, prior if expert.n_outputs == 1 else big)
     others = {k: options.pop(k) for k in ("checkpoint", "dtype") if k in options}
     chosen = {"guide": "vmf", "temperature": 1.0, "n_starts": 2, "n_passes": 100} | options
-    task = Task(priors, NEITHER, expert, Variational(**chosen), progress=False)
+    task = Task(priors, NEITHER, expert, Variational(**chosen), verbose=False)
     return fit_starts(key, task, data, **others)
 
 

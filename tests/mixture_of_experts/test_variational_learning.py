@@ -129,7 +129,7 @@ def strong_data(truth, length, n=4000):
 
 def task_of(priors, learn, guide="diagonal", n_passes=60):
     inference = Variational(guide=guide, temperature=1.0, n_starts=2, n_passes=n_passes)
-    return Task(priors, learn, LogisticExperts(), inference, progress=False)
+    return Task(priors, learn, LogisticExperts(), inference, verbose=False)
 
 
 @pytest.mark.parametrize("q", ["diagonal", pytest.param("vmf", marks=pytest.mark.slow)])

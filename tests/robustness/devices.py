@@ -54,7 +54,7 @@ def experts(device: Any, seed: int, prior: str, kernel: str) -> Draws:
             2,
             prior=PRIORS[prior](scale=1.0),
             inference=Sampling(n_warmup=500, n_draws=2000, n_chains=8, kernel=kernel),
-            progress=False,
+            verbose=False,
             random_state=seed,
         ).fit(*expert_rows())
     return model.trace_
@@ -67,7 +67,7 @@ def features(device: Any, seed: int, prior: str) -> Draws:
             PRIORS[prior](scale=1.0),
             IndianBuffet(1.0),
             inference=Sampling(n_warmup=200, n_draws=1500, n_chains=4, thin=1, max_features=10),
-            progress=False,
+            verbose=False,
             random_state=seed,
         ).fit(feature_rows())
     return model.trace_

@@ -43,7 +43,7 @@ SETTINGS: dict[str, tuple[dict[str, str], int, int | None]] = {
 """Environment, ``n_jobs`` and number of cores the process may use."""
 FAMILIES = ("experts", "features")
 SHORT = {"n_warmup": 6, "n_draws": 6, "n_chains": 2}
-COMMON: dict[str, Any] = {"progress": False, "random_state": 0}
+COMMON: dict[str, Any] = {"verbose": False, "random_state": 0}
 FEW = {"n_passes": 3, "n_starts": 2}
 EXPERTS: dict[str, dict[str, Any]] = {
     "map": {"inference": Maximise(**FEW)},

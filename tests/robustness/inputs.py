@@ -160,7 +160,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "vmf": {"prior": "vmf"},
     "pitman-yor": {"prior": "gaussian", "process": "pitman-yor", "process__discount": "learn"},
 }
-COMMON = {"progress": False, "random_state": 0}
+COMMON = {"verbose": False, "random_state": 0}
 SHORT = {"inference__n_warmup": 2, "inference__n_draws": 2, "inference__n_chains": 1}
 CLIMB = {"inference__n_passes": 2, "inference__n_starts": 1}
 

@@ -51,7 +51,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 def model_of(name: str, seed: int, folder: Path | None) -> Any:
     """An estimator that saves its run to ``folder``."""
     chains = Sampling(n_chains=2, thin=1, **LONG)
-    common = {"checkpoint": folder, "progress": False, "random_state": seed}
+    common = {"checkpoint": folder, "verbose": False, "random_state": seed}
     if name == "mcmc":
         return MixtureOfExpertsClassifier(2, prior="gaussian", inference=chains, **common)
     chains = Sampling(n_chains=2, thin=1, hops=0, max_features=4, **LONG)

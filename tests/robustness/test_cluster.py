@@ -95,7 +95,7 @@ def fit_features(seed, X):
     """One fit of several with different seeds."""
     chain = Sampling(n_warmup=5, n_draws=10, n_chains=1, thin=1, hops=0)
     model = LatentFeatureModel(
-        "gaussian", inference=chain, progress=False, n_jobs=1,
+        "gaussian", inference=chain, verbose=False, n_jobs=1,
         random_state=seed,
     )  # fmt: skip
     return model.fit(X).trace_.values["log_joint"]

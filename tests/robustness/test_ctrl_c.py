@@ -38,7 +38,7 @@ def ctrl_c(monkeypatch):
 )
 def test_an_ascent_keeps_where_it_was(inference, ctrl_c):
     model = MixtureOfExpertsClassifier(
-        2, inference=inference, prior="gaussian", progress=False, random_state=0
+        2, inference=inference, prior="gaussian", verbose=False, random_state=0
     )
     with pytest.warns(RuntimeWarning, match="interrupted after [1-9]"):
         model.fit(X, Y)
@@ -54,7 +54,7 @@ def test_a_command_writes_the_model_it_has(ctrl_c, tmp_path):
     job = train.Job(
         "moe", table, "y", Reading(), checkpoint=tmp_path / "checkpoint",
         options={"inference": Maximise(n_starts=1, n_passes=200), "prior": "gaussian",
-                 "n_experts": 2, "progress": False},
+                 "n_experts": 2, "verbose": False},
     )  # fmt: skip
     run = train.train(job, lambda _: None)
     assert len(ctrl_c) == 3

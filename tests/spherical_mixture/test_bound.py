@@ -23,7 +23,7 @@ def rows():
 def bound_of(n):
     model = SphericalMixture(
         n, prior=MutualAngularPrior(cosine=COSINE), alpha=ALPHA, tightness=TIGHTNESS,
-        inference=Variational(n_starts=4), progress=False, random_state=0,
+        inference=Variational(n_starts=4), verbose=False, random_state=0,
     ).fit(rows())  # fmt: skip
     return model.notes_["bound"]
 

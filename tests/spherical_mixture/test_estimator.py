@@ -50,7 +50,7 @@ def rows(n_rows=300, seed=0, dim=8, n_clusters=4, noise=0.2):
 
 def make(n=4, inference=None, **settings):
     inference = Maximise(n_starts=2) if inference is None else inference
-    return SphericalMixture(n, inference=inference, progress=False, random_state=0, **settings)
+    return SphericalMixture(n, inference=inference, verbose=False, random_state=0, **settings)
 
 
 @pytest.mark.parametrize("dim", [2, 3, 50, 3000])

@@ -18,10 +18,10 @@ class Groups(Presented, TransformerMixin, BaseEstimator):
 
     presentation = GroupPresentation
 
-    def __init__(self, n_groups=3, *, checkpoint=None, progress=None, random_state=None):
+    def __init__(self, n_groups=3, *, checkpoint=None, verbose=None, random_state=None):
         self.n_groups = n_groups
         self.checkpoint = checkpoint
-        self.progress = progress
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X, y=None):

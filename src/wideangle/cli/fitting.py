@@ -27,7 +27,7 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
 
     check_free(output, force=force)
     if quiet:
-        job = replace(job, options={**job.options, "progress": False})
+        job = replace(job, options={**job.options, "verbose": False})
     with Partial(output, job, resume=resume, force=force) as partial:
         try:
             fitted = train(

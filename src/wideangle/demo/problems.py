@@ -58,7 +58,7 @@ def experts(seed: int) -> Result:
             N_EXPERTS,
             prior=MutualAngularPrior(cosine=cosine),
             inference=Sampling(max_time=MAX_TIME),
-            progress=False,
+            verbose=False,
             random_state=seed,
         )
         with stages.time("fit"):
@@ -80,7 +80,7 @@ def features(seed: int) -> Result:
     table = [Row("PCA with 4 components", cells)]
     stages = Stages()
     model = LatentFeatureModel(
-        inference=Sampling(max_time=MAX_TIME), progress=False, random_state=seed
+        inference=Sampling(max_time=MAX_TIME), verbose=False, random_state=seed
     )
     with stages.time("fit"):
         model = _fit(model, data.X)

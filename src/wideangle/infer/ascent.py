@@ -212,7 +212,7 @@ def ascend(
     rates: Any,
     n_steps: int,
     until: int | None = None,
-    progress: bool | None = None,
+    verbose: bool | None = None,
     callback: Callable[[AscentState, np.ndarray], None] | None = None,
     mesh: Mesh | None = None,
 ) -> Ascent:
@@ -226,7 +226,7 @@ def ascend(
         Length of the whole run, which the schedule of the learning rate is for.
     until
         Stop when that many steps are done, to go on later; by default ``n_steps``.
-    progress
+    verbose
         True or False to force or forbid a bar; None shows one on a terminal.
     callback
         Called between calls as ``callback(state, trace so far)``; with the state a run can be
@@ -249,7 +249,7 @@ def ascend(
         return rows if mesh is None else spread(rows, mesh, axis=1)
 
     try:
-        with _Bar(n_steps, 0, progress) as bar, in_company():
+        with _Bar(n_steps, 0, verbose) as bar, in_company():
             rows = take(done)
             while done < last:
                 limit = min(batches.per_call, last - done)

@@ -76,7 +76,7 @@ def run(
     data: Any = None,
     collect: Callable[..., Any] | None = None,
     thin: int = 1,
-    progress: bool | None = None,
+    verbose: bool | None = None,
     on_chunk: Callable[[RunState, Draws], None] | None = None,
     resume: RunState | None = None,
     chunk: int | None = None,
@@ -106,7 +106,7 @@ def run(
         ``latents -> what to keep of a draw``; all of it by default.
     thin
         Iterations per draw.
-    progress
+    verbose
         True or False to force or forbid a bar; None shows one on a terminal.
     on_chunk
         Called as ``on_chunk(state, draws)`` between chunks, with everything needed to save.
@@ -130,7 +130,7 @@ def run(
     program = compiled(recipe, state, targets, collect or _everything, data)
     plan = _Plan(n_warmup, n_draws, thin)
     store = _Store(program.shapes, plan, state)
-    state, interrupted = _loop(program, data, state, plan, store, progress, on_chunk, chunk)
+    state, interrupted = _loop(program, data, state, plan, store, verbose, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warn(message, RuntimeWarning)
@@ -282,7 +282,7 @@ class Progress:
     def __init__(self, total: int, n_warmup: int, show: bool | None = None) -> None:
         self.total = total
         self.n_warmup = n_warmup
-        self.show = show
+        self.show = None if show is None else bool(show)  # a level, as in scikit-learn, counts
         self._bar: Any = None
         self._task: Any = None
         self._began = time.monotonic()

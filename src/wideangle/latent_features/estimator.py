@@ -109,8 +109,8 @@ class LatentFeatureModel(
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
-    progress : bool, optional
-        Show a bar; by default on a terminal.
+    verbose : bool or int, optional
+        Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
         Another fit to the same rows continues the same chains, up to a larger ``n_draws``, or
         with ``n_draws="auto"`` for another ``max_time``.
@@ -175,7 +175,7 @@ class LatentFeatureModel(
         "standardise": ["boolean"],
         "n_jobs": [Integral, None],
         "checkpoint": "no_validation",
-        "progress": ["boolean", None],
+        "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
@@ -190,7 +190,7 @@ class LatentFeatureModel(
         standardise: bool = False,
         n_jobs: int | None = None,
         checkpoint: Any = None,
-        progress: bool | None = None,
+        verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -201,7 +201,7 @@ class LatentFeatureModel(
         self.standardise = standardise
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
-        self.progress = progress
+        self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -301,7 +301,7 @@ class LatentFeatureModel(
         task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
         of_sample = fit(key, rows, [*rows], task)
         where = source, self.scaling_, sample
-        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.progress)
+        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.verbose)
         self._keep(fitted, len(sample))
         return self
 
@@ -385,7 +385,7 @@ class LatentFeatureModel(
             n_workers(self.n_jobs, inference.n_chains),
             inference.max_features or MAX_FEATURES,
             inference.hops,
-            self.progress,
+            self.verbose,
         )
 
     def _plain_settings(self) -> dict[str, Any]:

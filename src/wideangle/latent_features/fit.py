@@ -66,7 +66,7 @@ class Task:
     n_jobs: int
     max_features: int
     hops: int | None
-    progress: bool | None
+    verbose: bool | None
     checkpoint: Path | None = None
     fingerprint: str = ""
     max_time: float | None = None
@@ -107,7 +107,7 @@ def fit(
         # product that wait for their turn would take the time of the other chains.
         threadpool_limits(1, "blas"),
         ThreadPoolExecutor(task.n_jobs, initializer=share_threads, initargs=(task.n_jobs,)) as pool,
-        Progress(n_chains * plan.n_sweeps, n_chains * plan.n_warmup, task.progress) as bar,
+        Progress(n_chains * plan.n_sweeps, n_chains * plan.n_warmup, task.verbose) as bar,
         _stopping(work.stop),
     ):
 

@@ -51,8 +51,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     checkpoint : path, optional
         MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
         settings continues where it stopped, to the same bits.
-    progress : bool, optional
-        Show a bar; by default on a terminal.
+    verbose : bool or int, optional
+        Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
         MCMC: another fit to the same data continues the same chains, up to a larger ``n_draws``,
         or with ``n_draws="auto"`` for another ``max_time``.
@@ -110,7 +110,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         fit_intercept: bool = True,
         class_weight: Any = None,
         checkpoint: Any = None,
-        progress: bool | None = None,
+        verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -121,7 +121,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.checkpoint = checkpoint
-        self.progress = progress
+        self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
 

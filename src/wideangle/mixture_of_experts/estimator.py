@@ -73,7 +73,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         "standardise": ["boolean"],
         "fit_intercept": ["boolean"],
         "checkpoint": "no_validation",
-        "progress": ["boolean", None],
+        "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
@@ -85,7 +85,7 @@ class MixtureOfExperts(Presented, NamedChoices):
     standardise: bool
     fit_intercept: bool
     checkpoint: Any
-    progress: bool | None
+    verbose: bool | None
     warm_start: bool
     random_state: Any
 
@@ -175,7 +175,7 @@ class MixtureOfExperts(Presented, NamedChoices):
             n_columns,
             self._expert,
             checkpoint=self.checkpoint,
-            progress=self.progress,
+            verbose=self.verbose,
         )
 
     def _validate_params(self) -> None:
@@ -194,7 +194,7 @@ class MixtureOfExperts(Presented, NamedChoices):
             quantity=is_regressor(self),
             standardise=self.standardise,
             intercept=self.fit_intercept,
-            progress=self.progress,
+            verbose=self.verbose,
         )
         self.n_features_in_, self.filling_ = source.shape[1], None
         if source.names is not None:

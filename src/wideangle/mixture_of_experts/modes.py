@@ -81,7 +81,7 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
         n_starts=task.inference.n_starts,
         n_passes=task.inference.n_passes,
         regulariser=task.regulariser,
-        progress=task.progress,
+        verbose=task.verbose,
     )
     best = jax.tree.map(lambda leaf: leaf[0], modes.points)
     weights = jax.jit(weights_of, static_argnums=2)(priors, best, task.expert)
@@ -130,7 +130,7 @@ def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tu
             fitted = data._replace(weights=np.where(fold == held_out, 0.0, weights))
             modes = climb(
                 key, Problem(priors, task.expert, fitted), n_starts=task.inference.n_starts,
-                n_steps=FOLD_STEPS, regulariser=task.regulariser, progress=False,
+                n_steps=FOLD_STEPS, regulariser=task.regulariser, verbose=False,
             )  # fmt: skip
             best = jax.tree.map(lambda leaf: leaf[0], modes.points)
             others = data._replace(weights=np.where(fold == held_out, weights, 0.0))
@@ -173,7 +173,7 @@ def climb(
     n_passes: int | None = None,
     n_steps: int = N_STEPS,
     regulariser: Regulariser | None = None,
-    progress: bool | None = None,
+    verbose: bool | None = None,
 ) -> Modes:
     """Maximise the log posterior from standard normal coordinates, all starts at once.
 
@@ -197,7 +197,7 @@ def climb(
         constants,
         rates=jax.tree.map(lambda _: RATE, points),
         n_steps=n_steps,
-        progress=progress,
+        verbose=verbose,
     )
     points = ascent.state.position
     values = np.asarray(_judge(_ModeObjective(expert), points, some, constants))

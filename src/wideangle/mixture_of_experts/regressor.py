@@ -38,7 +38,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     ----------
     n_experts : int
         Number of experts K.
-    prior, inference, standardise, fit_intercept, checkpoint, progress, warm_start, random_state
+    prior, inference, standardise, fit_intercept, checkpoint, verbose, warm_start, random_state
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     min_noise : float
         Least standard deviation of an expert's noise, in standard deviations of y. Where y has one
@@ -91,7 +91,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         fit_intercept: bool = True,
         min_noise: float = 0.01,
         checkpoint: Any = None,
-        progress: bool | None = None,
+        verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -102,7 +102,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         self.fit_intercept = fit_intercept
         self.min_noise = min_noise
         self.checkpoint = checkpoint
-        self.progress = progress
+        self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
 

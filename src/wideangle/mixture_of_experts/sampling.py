@@ -149,7 +149,7 @@ def fit_mcmc(
         some=subsample(jax.random.key(0), problem, FISHER_ROWS),
         placed=_placed(data),
         n_chains=chosen.n_chains,
-        progress=task.progress,
+        verbose=task.verbose,
     )
     n_first, earlier = n_warmup // 2, None
     typical = _typical_of(problem.priors, start, problem.expert)

@@ -108,13 +108,13 @@ def prepare(
     quantity: bool,
     standardise: bool,
     intercept: bool,
-    progress: bool | None,
+    verbose: bool | None,
 ) -> Prepared:
     """One pass: targets, weights, scales of columns, a sample."""
     key, key_sample = jax.random.split(jax.random.key(seed))
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
-    found = survey(source, seed_of(key_sample), n_sample, progress, quantity=quantity)
+    found = survey(source, seed_of(key_sample), n_sample, verbose, quantity=quantity)
     targets = targets_of(found)
     counts = found.moments.counts
     class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)

@@ -72,7 +72,7 @@ class Task(NamedTuple):
     expert: ExpertLikelihood
     inference: Any
     checkpoint: Any = None
-    progress: bool | None = None
+    verbose: bool | None = None
 
     @property
     def regulariser(self) -> Regulariser | None:
@@ -104,12 +104,12 @@ def plan(
     expert: ExpertLikelihood,
     *,
     checkpoint: Any = None,
-    progress: bool | None = None,
+    verbose: bool | None = None,
 ) -> Task:
     """The task of an estimator's settings, for rows of so many prepared columns."""
     priors = _build_priors(prior, inference, n_experts, n_columns, expert)
     learn = Pair(*(_is_learned(one, inference) for one in _pair_of(prior)))
-    return Task(priors, learn, expert, inference, checkpoint, progress)
+    return Task(priors, learn, expert, inference, checkpoint, verbose)
 
 
 def check_choices(prior: Any, inference: Any, checkpoint: Any) -> None:

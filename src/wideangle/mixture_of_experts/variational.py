@@ -220,7 +220,7 @@ def _climb(
             rates=rates_of(state.position),
             n_steps=n_steps,
             until=stop,
-            progress=task.progress,
+            verbose=task.verbose,
             callback=save,
             mesh=current_mesh(),
         )

@@ -45,7 +45,7 @@ class Presentation:
     The estimator names its class in the attribute ``presentation``, and has besides scikit-learn's
     methods ``trace_`` (Draws of numbers that can be compared between chains), ``diagnostics_``
     (their summary, None without chains), ``diversity_``, ``save`` and ``load``, and the parameters
-    ``checkpoint``, ``progress`` and ``random_state``.
+    ``checkpoint``, ``verbose`` and ``random_state``.
     """
 
     title: ClassVar[str] = "a model"

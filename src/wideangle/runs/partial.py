@@ -116,7 +116,7 @@ def _settings(job: Job) -> dict[str, Any]:
         plain.pop(name)
     options = plain.pop("options")
     flat = plain.pop("plan") | plain.pop("reading") | options | plain
-    flat.pop("progress", None)
+    flat.pop("verbose", None)
     # A file that is not there is an error of those who read it.
     digest = checksum(job.data) if job.data.is_file() else ""
     return {"format": _MARK} | flat | {"data": str(job.data), "sha256": digest}

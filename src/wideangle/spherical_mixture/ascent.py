@@ -48,7 +48,7 @@ def fit(
     total = task.inference.n_starts * min(START_PASSES, n_passes) + n_passes
     interrupted, bounds, done = False, [], 0
     found: tuple[State, float] | None = None
-    with Progress(total, 0, task.progress) as bar:
+    with Progress(total, 0, task.verbose) as bar:
         try:
             for _ in range(task.inference.n_starts):
                 start, best = _start(rng, task, sample), found

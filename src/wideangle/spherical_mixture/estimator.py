@@ -59,8 +59,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         five rows of every cluster. ``"auto"`` takes that of a first partition.
     checkpoint : None
         Fits are short and cannot be saved while they run.
-    progress : bool, optional
-        Show a bar; by default on a terminal.
+    verbose : bool or int, optional
+        Whether to show a progress bar; by default on a terminal only.
     random_state : int, RandomState or None
         Seed.
 
@@ -115,7 +115,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         "alpha": [Interval(Real, 1e-4, 1e5, closed="both"), StrOptions({LEARN})],
         "tightness": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
         "checkpoint": [None],
-        "progress": ["boolean", None],
+        "verbose": ["verbose", None],
         "random_state": ["random_state"],
     }
 
@@ -128,7 +128,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         alpha: Any = LEARN,
         tightness: Any = "auto",
         checkpoint: Any = None,
-        progress: bool | None = None,
+        verbose: bool | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -137,7 +137,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self.alpha = alpha
         self.tightness = tightness
         self.checkpoint = checkpoint
-        self.progress = progress
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:

@@ -110,7 +110,7 @@ class _Chains:
         self._options = {
             "n_warmup": N_WARMUP if task.inference.n_warmup is None else task.inference.n_warmup,
             "thin": task.inference.thin or 1,
-            "progress": task.progress,
+            "verbose": task.verbose,
         }
         self._state: Any = None
         self._states: list[tuple[int, Mixture, np.ndarray]] = []
@@ -256,7 +256,7 @@ def start_of(
     An infinite mixture has room for as many clusters again, and none that is empty.
     """
     short = task._replace(
-        inference=Maximise(n_starts=1, n_passes=ascent.START_PASSES), progress=False
+        inference=Maximise(n_starts=1, n_passes=ascent.START_PASSES), verbose=False
     )
     sample = rows.sample(rng, ascent.SAMPLE)
     found = ascent.fit(rng, short, sample, sample, empty=True).mixture

@@ -37,7 +37,7 @@ class Task(NamedTuple):
     alpha: float
     learn_alpha: bool
     inference: Any
-    progress: bool | None = None
+    verbose: bool | None = None
 
     @property
     def factors(self) -> bool:
@@ -91,7 +91,7 @@ def plan(model: Any, n_rows: int, dim: int) -> Task:
         ALPHA if learn else float(model.alpha),
         learn,
         inference,
-        model.progress,
+        model.verbose,
     )
 
 

@@ -57,7 +57,7 @@ def survey(
     source: RowSource,
     seed: int,
     n_sample: int,
-    progress: bool | None = None,
+    verbose: bool | None = None,
     *,
     quantity: bool = False,
 ) -> Survey:
@@ -65,7 +65,7 @@ def survey(
 
     Parameters
     ----------
-    source, seed, n_sample, progress
+    source, seed, n_sample, verbose
         Where rows come from, and how many to sample.
     quantity
         Whether targets are numbers to predict, and not classes.
@@ -84,7 +84,7 @@ def survey(
     labels: list[np.ndarray] = []
     sums = _Sums(width + quantity)
     starts = source.starts
-    with Progress(len(starts) - 1, 0, progress) as bar:
+    with Progress(len(starts) - 1, 0, verbose) as bar:
         for block in range(len(starts) - 1):
             rows, targets = source.read(block)
             if targets is None:

@@ -82,7 +82,7 @@ def many_rows(size: Size = MILLION, n_warmup: int = 60, n_draws: int = 20) -> di
     weights = np.ones(size.rows, np.float32)
     data = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.asarray(weights))
     chains = Sampling(n_warmup=n_warmup, n_draws=n_draws)
-    task = plan(MutualAngularPrior(), chains, size.components, size.columns, EXPERT, progress=False)
+    task = plan(MutualAngularPrior(), chains, size.components, size.columns, EXPERT, verbose=False)
     began = time.perf_counter()
     fitted = fit_mcmc(jax.random.key(SEED), task, data)
     first = time.perf_counter() - began
@@ -113,7 +113,7 @@ def experts(method: str | None, **settings: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"method": method, "n_experts": N_EXPERTS, "settings": flat(settings)}
     make = partial(paper_method, method) if method else MixtureOfExpertsClassifier
     for name, seed in (("first", SEED), ("again", SEED + 1)):
-        model = make(N_EXPERTS, random_state=seed, progress=False, **settings)
+        model = make(N_EXPERTS, random_state=seed, verbose=False, **settings)
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -197,7 +197,7 @@ def contenders(seed: int, size: Size, quick: bool) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
 
     options: dict[str, Any] = {"inference__n_passes": 2} if quick else {}
-    options |= {"random_state": seed, "progress": False}
+    options |= {"random_state": seed, "verbose": False}
     return {
         OURS: paper_method("BMEM-MABN-II", size.components, **options),
         "logistic regression": LogisticRegression(max_iter=1000),

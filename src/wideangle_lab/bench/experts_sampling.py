@@ -126,7 +126,7 @@ class Task:
             sizes.n_experts,
             prior=MutualAngularPrior(scale=1.0, common=False),
             inference=sizes.inference,
-            progress=False,
+            verbose=False,
         )
 
     def ours(self, seed: int, compile_only: bool = False) -> Outcome:
@@ -240,7 +240,7 @@ def last_draws(draws: np.ndarray, count: int) -> np.ndarray:
 
 def modes(key: Any, priors: Priors, batch: Any, n_chains: int) -> list[Any]:
     """Unconstrained starts for NUTS: the best modes of several climbs."""
-    found = climb(key, Problem(priors, EXPERT, batch), n_starts=4 * n_chains, progress=False)
+    found = climb(key, Problem(priors, EXPERT, batch), n_starts=4 * n_chains, verbose=False)
     points = [jax.tree.map(lambda leaf, i=i: leaf[i], found.points) for i in range(n_chains)]
     weights = [weights_of(priors, point, EXPERT) for point in points]
     gate, experts = (biject_to(prior.support) for prior in priors)

@@ -214,7 +214,7 @@ def words_of(fits: list[Found]) -> str:
 
 def fit_ours(made: Generated, fresh: Generated, seed: int, inference: Sampling | None) -> Found:
     """A fit, at the defaults unless it is quick."""
-    model = LatentFeatureModel(inference=inference, random_state=seed, progress=False)
+    model = LatentFeatureModel(inference=inference, random_state=seed, verbose=False)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # short chains, in a quick run

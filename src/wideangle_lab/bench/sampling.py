@@ -146,7 +146,7 @@ def geodesic(key: Any, target: Target, n_warmup: int, n_draws: int) -> Callable[
         kernel = geodesic_hmc(steps["directions"], N_STEPS)
         return sweep(directions=within(kernel, "directions", target.log_density))
 
-    options: dict[str, Any] = {"n_warmup": n_warmup, "n_chains": N_CHAINS, "progress": False}
+    options: dict[str, Any] = {"n_warmup": n_warmup, "n_chains": N_CHAINS, "verbose": False}
     options |= {"steps": {"directions": 0.3}, "targets": {"directions": ACCEPTANCE}}
     last = run_chains(key, recipe, target.initial, n_draws=n_draws, **options)
     total = n_draws

@@ -52,7 +52,7 @@ def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
     )
     constants = noise, terms(Priors(prior, prior), jnp.full(1, 0.35), None)
     rates = rates_of(state.position)
-    options = {"rates": rates, "n_steps": batches.per_pass, "progress": False}
+    options = {"rates": rates, "n_steps": batches.per_pass, "verbose": False}
     objective = Objective(experts.EXPERT)
     return lambda: ascend(keys[1], objective, state, batches, constants, **options).state
 
@@ -73,7 +73,7 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
         problem,
         jax.jit(fisher_whitening, static_argnums=2)(problem.priors, typical, problem.expert, some),
     )
-    options: dict[str, Any] = {"n_warmup": 0, "n_chains": 1, "progress": False, "chunk": 1}
+    options: dict[str, Any] = {"n_warmup": 0, "n_chains": 1, "verbose": False, "chunk": 1}
     options |= {"steps": method.steps, "targets": method.targets, "collect": method.collect}
     chain = jax.vmap(lambda x: method.enter(x, setting))(points)
     state = run(key, method.recipe, chain, n_draws=1, data=setting, **options).state

@@ -260,7 +260,7 @@ def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
     Data sets of one class are left out, as a classifier does: which they are depends on what is
     observed alone, so ranks stay uniform.
     """
-    task = Task(case.priors, Pair(False, False), case.expert, Sampling(), progress=False)
+    task = Task(case.priors, Pair(False, False), case.expert, Sampling(), verbose=False)
     draw_set = jax.jit(partial(simulate, case=case))
 
     @jax.jit
@@ -322,7 +322,7 @@ def _chains(
         steps=method.steps,
         targets=method.targets,
         collect=collect,
-        progress=False,
+        verbose=False,
     )
 
 

@@ -135,7 +135,7 @@ def _collapsed(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tupl
     data = Data(rows, targets, np.ones(len(rows), np.float32))
     model = case.model
     inference = Variational(guide=case.guide, n_starts=N_STARTS, n_passes=N_PASSES)
-    task = Task(model.priors, NEITHER, model.expert, inference, progress=False)
+    task = Task(model.priors, NEITHER, model.expert, inference, verbose=False)
     fits = fit_starts(key_fit, task, data)
     keys = jax.random.split(key_draw, N_STARTS)
     each = [fit.sample(k, N_DRAWS // N_STARTS + 1) for fit, k in zip(fits, keys, strict=True)]

@@ -277,7 +277,7 @@ def _stage(
         targets=METHOD.targets,
         collect=collect,
         data=data,
-        progress=False,
+        verbose=False,
     )
 
 

@@ -61,7 +61,7 @@ def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
     options = {
         **chain_settings(cell.effort, kind_of(cell)),
         "random_state": cell.seed,
-        "progress": False,
+        "verbose": False,
     }
     settings = {**options, **cell.settings, **choice["settings"]}
     model = estimator(cell.method, cell.n_experts, **settings)

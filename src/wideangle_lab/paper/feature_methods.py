@@ -75,6 +75,6 @@ def feature_model(cell: Cell, n_jobs: int) -> LatentFeatureModel:
         thin=thin,
     )
     model = LatentFeatureModel(
-        inference=chains, n_jobs=n_jobs, progress=False, random_state=cell.seed
+        inference=chains, n_jobs=n_jobs, verbose=False, random_state=cell.seed
     )
     return model.set_params(**cell.settings)

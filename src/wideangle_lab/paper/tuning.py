@@ -89,7 +89,7 @@ def shown(value: Any) -> str:
 
 def scorer(cell: Cell, task: Task, seed: int) -> Callable[[dict[str, Any]], float]:
     """Validation log-loss as a function of the settings."""
-    options = {**_options(cell, seed), "progress": False}
+    options = {**_options(cell, seed), "verbose": False}
     parts = list(validation_parts(task.y_train, seed, cell.effort.mixture_folds))
 
     def loss(settings: dict[str, Any]) -> float:

@@ -297,7 +297,7 @@ def fit_on_disk(
     design: Design,
     plan: Plan,
     folder: Any,
-    progress: bool | None,
+    verbose: bool | None,
 ) -> Fitted:
     """Take chains of a sample up on all rows, which stay on disk, one chain after the other.
 
@@ -307,7 +307,7 @@ def fit_on_disk(
     total = len(fitted.chains) * plan.n_sweeps
     with (
         tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place,
-        Progress(total, 0, progress) as bar,
+        Progress(total, 0, verbose) as bar,
     ):
         for number, warm in enumerate(fitted.chains):
             if interrupted:

@@ -222,7 +222,7 @@ def fit(cell: Cell, cosine: float, rows: np.ndarray) -> SphericalMixture:
     prior = MutualAngularPrior(cosine=cosine) if cosine else VonMisesFisherPrior()
     inference = INFERENCES[cell.inference](n_starts=N_STARTS)
     model = SphericalMixture(
-        cell.clusters, prior=prior, inference=inference, progress=False, random_state=cell.split
+        cell.clusters, prior=prior, inference=inference, verbose=False, random_state=cell.split
     )
     return model.fit(rows)
 

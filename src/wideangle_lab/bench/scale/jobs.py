@@ -53,7 +53,7 @@ def vi(
     model = MixtureOfExpertsClassifier(
         n_experts,
         inference=Variational(n_starts=n_starts, n_passes=n_passes, batch_size=batch_size),
-        random_state=seed, progress=False,
+        random_state=seed, verbose=False,
     )  # fmt: skip
     clock = _Clock()
     with clock:
@@ -108,7 +108,7 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
         prior="vmf",
         inference=Sampling(n_warmup=n_warmup, n_draws=n_draws, n_chains=1, thin=1, hops=0),
         random_state=seed,
-        progress=False,
+        verbose=False,
     )
     clock = _Clock()
     with clock, warnings.catch_warnings():

@@ -60,7 +60,7 @@ def share(
             model = MixtureOfExpertsClassifier(
                 n_experts, prior=MutualAngularPrior(scale=1.0, common=False),
                 inference=Variational(n_starts=2, n_passes=n_passes, batch_size=8192),
-                standardise=False, random_state=0, progress=False,
+                standardise=False, random_state=0, verbose=False,
             )  # fmt: skip
             model.fit(X, y)
             pace.append(time.perf_counter() - began)
