@@ -59,6 +59,13 @@ def _without(name, replaced):
     return plant
 
 
+def _empty_last_place(module):
+    def plant(monkeypatch):
+        monkeypatch.setattr(module, "ends_with_rows", lambda counts, n_places: jnp.array(True))
+
+    return plant
+
+
 FAULTS = {
     "centres and order always accepted": ("finite", _own_term_forgotten),
     "no probability of the order of sticks": ("infinite, alpha given", _order_always_accepted),
@@ -75,6 +82,15 @@ FAULTS = {
     "constant of the concentration's prior": (
         "infinite, alpha given",
         _without("worth_of", lambda found: found + 1.0),
+    ),
+    "place of a new cluster forgotten": (
+        "infinite, alpha given",
+        _without("log_chance_of_place", lambda found: 0.0 * found),
+    ),
+    "an empty cluster swapped to the end": ("infinite, alpha given", _empty_last_place(sweep)),
+    "a merge that leaves an empty cluster at the end": (
+        "infinite, alpha given",
+        _empty_last_place(split_merge),
     ),
 }
 
