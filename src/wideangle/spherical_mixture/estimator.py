@@ -172,6 +172,11 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self._validate_params()
         if isinstance(self.choice("inference"), Sampling):
             raise ValueError("inference='mcmc': rows on disk are for 'map' and 'vi'.")
+        if not hasattr(source, "read"):
+            raise TypeError(
+                f"source={type(source).__name__}: rows that stay where they are need a source, "
+                "such as wideangle.streaming.NpyRows(path or array)."
+            )
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
@@ -281,6 +286,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the mixture, and the clusters they come from."""
         check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"n_samples={n_samples}: must be at least 1.")
         rng = self._generator()
         mixture = self._mixture
         labels = rng.choice(len(mixture.weights), n_samples, p=mixture.weights)

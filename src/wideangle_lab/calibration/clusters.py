@@ -98,7 +98,7 @@ def quantities(chain: Chain, problem: Problem) -> dict[str, Scalar]:
     pairs = used[:, None] & used[None, :] & ~jnp.eye(len(used), dtype=bool)
     mine = chain.assignments[0]
     kappas = jnp.log(chain.concentrations[mine])
-    sizes = chain.counts / N_ROWS
+    sizes = chain.counts / jnp.sum(chain.counts)
     along = jnp.sum(problem.rows[0] * chain.directions[mine], axis=1)
     return {
         "clusters": jnp.sum(used) * 1.0,
@@ -156,7 +156,7 @@ def restart(
         keys = jax.random.split(jax.random.key(seed), n_starts)
         run = _in_batches(one, size)
         for i in range(0, n_starts, size):
-            found.append(run(keys[i : i + size]))
+            found.append(jax.tree.map(np.asarray, run(keys[i : i + size])))
             before, after, overflow = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
             verdict = judge_changes(before, after, {"overflow": float(np.mean(overflow))})
             if abs(verdict.z[verdict.worst]) > until:
@@ -191,5 +191,5 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
 
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), n_sets)
-        truth, draws, overflow = _in_batches(one, n_sets)(keys)
+        truth, draws, overflow = jax.tree.map(np.asarray, _in_batches(one, n_sets)(keys))
     return judge_ranks(truth, draws, seed=seed, overflow=float(np.mean(overflow)))
