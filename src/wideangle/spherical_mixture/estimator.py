@@ -201,7 +201,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     def _keep(self, fitted: Fitted, rows: MemoryRows | None) -> None:
         """Store the result, and warn."""
-        self._mixture = fitted.mixture
+        self.cluster_centers_, self.concentrations_, self.weights_ = fitted.mixture
         self.posterior_ = fitted.kept
         self.alpha_, self.notes_ = float(fitted.alpha), fitted.notes
         self.tightness_ = float(fitted.prior.cosine)
@@ -223,26 +223,13 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     # ---- what was found
 
     @property
-    def cluster_centers_(self) -> np.ndarray:
-        """Mean directions of the clusters, (K, p)."""
-        check_is_fitted(self)
-        return self._mixture.directions
-
-    @property
-    def concentrations_(self) -> np.ndarray:
-        """Concentrations of the clusters, (K,)."""
-        check_is_fitted(self)
-        return self._mixture.concentrations
-
-    @property
-    def weights_(self) -> np.ndarray:
-        """Shares of the clusters, (K,)."""
-        check_is_fitted(self)
-        return self._mixture.weights
+    def _mixture(self) -> Mixture:
+        return Mixture(self.cluster_centers_, self.concentrations_, self.weights_)
 
     @property
     def diversity_(self) -> Diversity:
         """Angles between the centres of clusters."""
+        check_is_fitted(self)
         summary = diversity(self.cluster_centers_)
         return Diversity(*(float(value) for value in summary))
 
@@ -314,7 +301,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there are clusters."""
-        return hasattr(self, "_mixture")
+        return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
         """Sparse input is welcome."""
