@@ -289,6 +289,9 @@ FAULTS = [
             "probability of the division forgotten",
             "centres and counts of both left out",
             "constant of the concentration's prior",
+            "place of a new cluster forgotten",
+            "an empty cluster swapped to the end",
+            "a merge that leaves an empty cluster at the end",
         )
     ),
     Fault(

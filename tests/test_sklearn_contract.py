@@ -2,13 +2,14 @@
 
 import pytest
 
-from contract import all_checks, checks_of_fits
+from contract import FITS, all_checks, checks_of_fits
 from wideangle import (
     GaussianPrior,
     Maximise,
     MixtureOfExpertsClassifier,
     MixtureOfExpertsRegressor,
     Sampling,
+    SphericalMixture,
     Variational,
 )
 
@@ -69,4 +70,31 @@ PAIRS += [make(CHAINS, prior=name) for name in ("gaussian", "mutual-angular", "v
 @pytest.mark.slow
 @checks_of_fits(PAIRS)
 def test_every_pair_keeps_what_depends_on_its_fit(estimator, check):
+    check(estimator)
+
+
+def make_clusters(inference):
+    return SphericalMixture(3, inference=inference, progress=False, random_state=0)
+
+
+OF_CLASSIFIERS = dict.fromkeys(
+    ("check_estimator_sparse_array", "check_estimator_sparse_matrix"),
+    "asks every estimator with predict_proba for the tags of a classifier",
+)
+
+
+@all_checks(make_clusters(Maximise(n_starts=1)), OF_CLASSIFIERS)
+def test_clusters_keep_the_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@all_checks(make_clusters(Variational(n_starts=1)), OF_CLASSIFIERS)
+def test_variational_clusters_keep_the_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@checks_of_fits([make_clusters(CHAINS)], FITS - set(OF_CLASSIFIERS))
+def test_chains_of_clusters_keep_what_depends_on_their_fit(estimator, check):
     check(estimator)

@@ -41,6 +41,8 @@ _MOST_NAMED = 3
 """Numbers that are constant in each chain and shown one by one."""
 _VARIATIONAL = ("n_passes",)
 """Settings of an inference that are those of :class:`~wideangle.Variational`."""
+STACK = "{inference__combine=stacking} weighs chains by how well they predict"
+"""What to do about chains that hold to different explanations, where a family can do that."""
 _SETTING = re.compile(r"\{(\w+)=([^}]*)\}")
 
 Named = Callable[[str, str], str | None]
@@ -131,6 +133,8 @@ class Chains(NamedTuple):
     """Seconds after which chains of automatic length end, where ``inference`` does not say."""
     ending: str = ""
     """Why such chains ended: "modes", "memory", or for another reason."""
+    in_modes: str = STACK
+    """Advice where chains hold to different explanations of the data."""
 
     @property
     def stacked(self) -> bool:
@@ -159,7 +163,8 @@ def caution_of(model: Any) -> ConvergenceWarning | None:
         return None
     inference = getattr(model, "choice", lambda _: None)("inference")
     ending = getattr(model, "notes_", {}).get("ending", {}).get("reason", "")
-    chains = Chains(inference, model.presentation.max_time, ending)
+    family = model.presentation
+    chains = Chains(inference, family.max_time, ending, family.in_modes)
     return model.trace_.caution(model.diagnostics_, chains)
 
 
@@ -192,7 +197,7 @@ def caution(
         return ConvergenceWarning(
             f"Predictions differ between chains{_number(found)}, which are in different modes of "
             "the posterior, so longer chains are unlikely to help",
-            "{inference__combine=stacking} weights chains by how well they predict",
+            chains.in_modes,
         )
     if not found.good:
         n_chains = len(np.asarray(next(iter(values.values()))))

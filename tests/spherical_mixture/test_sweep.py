@@ -19,6 +19,19 @@ def largest(process, **options):
     return abs(found.z[found.worst]), found.z
 
 
+def few_rows(monkeypatch):
+    """A problem in which empty clusters among others are common."""
+    monkeypatch.setattr(clusters, "N_ROWS", 4)
+    monkeypatch.setattr(clusters, "ALPHA", 1.0)
+
+
+@pytest.mark.slow
+def test_restarts_of_few_rows_stay_where_they_are(monkeypatch):
+    few_rows(monkeypatch)
+    value, found = largest("infinite, alpha given", n_sweeps=8)
+    assert value < LIMIT, found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("process", CASES)
 def test_restarts_stay_where_they_are(process):
@@ -59,6 +72,14 @@ def _without(name, replaced):
     return plant
 
 
+def _empty_last_place(module):
+    def plant(monkeypatch):
+        monkeypatch.setattr(module, "ends_with_rows", lambda counts, n_places: jnp.array(True))
+        few_rows(monkeypatch)
+
+    return plant
+
+
 FAULTS = {
     "centres and order always accepted": ("finite", _own_term_forgotten),
     "no probability of the order of sticks": ("infinite, alpha given", _order_always_accepted),
@@ -76,6 +97,15 @@ FAULTS = {
         "infinite, alpha given",
         _without("worth_of", lambda found: found + 1.0),
     ),
+    "place of a new cluster forgotten": (
+        "infinite, alpha given",
+        _without("log_chance_of_place", lambda found: 0.0 * found),
+    ),
+    "an empty cluster swapped to the end": ("infinite, alpha given", _empty_last_place(sweep)),
+    "a merge that leaves an empty cluster at the end": (
+        "infinite, alpha given",
+        _empty_last_place(split_merge),
+    ),
 }
 
 
@@ -84,4 +114,6 @@ FAULTS = {
 def test_a_fault_is_seen(fault, monkeypatch):
     process, plant = FAULTS[fault]
     plant(monkeypatch)
-    assert measured("max |z|", largest(process, until=LIMIT)[0], LIMIT) > LIMIT
+    n_sweeps = 8 if "empty cluster" in fault else 3
+    value, _ = largest(process, until=LIMIT, n_sweeps=n_sweeps)
+    assert measured("max |z|", value, LIMIT) > LIMIT

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from wideangle.convergence import account
+from wideangle.convergence import STACK, account
 from wideangle.frames.encoding import Number
 from wideangle.frames.table import count
 from wideangle.presentation.records import (
@@ -62,6 +62,8 @@ class Presentation:
     """Quantities of ``trace_`` in words, the most telling first."""
     max_time: ClassVar[float] = 0.0
     """Seconds after which chains that choose their length end, by default."""
+    in_modes: ClassVar[str] = STACK
+    """What to do about chains that are in different modes of the posterior."""
     counted: ClassVar[str] = ""
     """The quantity of ``trace_`` that counts the components of a draw."""
     where: ClassVar[Section] = Section(

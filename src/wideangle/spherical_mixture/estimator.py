@@ -172,6 +172,11 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self._validate_params()
         if isinstance(self.choice("inference"), Sampling):
             raise ValueError("inference='mcmc': rows on disk are for 'map' and 'vi'.")
+        if not hasattr(source, "read"):
+            raise TypeError(
+                f"source={type(source).__name__}: rows that stay where they are need a source, "
+                "such as wideangle.streaming.NpyRows(path or array)."
+            )
         self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
@@ -196,7 +201,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     def _keep(self, fitted: Fitted, rows: MemoryRows | None) -> None:
         """Store the result, and warn."""
-        self._mixture = fitted.mixture
+        self.cluster_centers_, self.concentrations_, self.weights_ = fitted.mixture
         self.posterior_ = fitted.kept
         self.alpha_, self.notes_ = float(fitted.alpha), fitted.notes
         self.tightness_ = float(fitted.prior.cosine)
@@ -218,26 +223,13 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     # ---- what was found
 
     @property
-    def cluster_centers_(self) -> np.ndarray:
-        """Mean directions of the clusters, (K, p)."""
-        check_is_fitted(self)
-        return self._mixture.directions
-
-    @property
-    def concentrations_(self) -> np.ndarray:
-        """Concentrations of the clusters, (K,)."""
-        check_is_fitted(self)
-        return self._mixture.concentrations
-
-    @property
-    def weights_(self) -> np.ndarray:
-        """Shares of the clusters, (K,)."""
-        check_is_fitted(self)
-        return self._mixture.weights
+    def _mixture(self) -> Mixture:
+        return Mixture(self.cluster_centers_, self.concentrations_, self.weights_)
 
     @property
     def diversity_(self) -> Diversity:
         """Angles between the centres of clusters."""
+        check_is_fitted(self)
         summary = diversity(self.cluster_centers_)
         return Diversity(*(float(value) for value in summary))
 
@@ -281,6 +273,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the mixture, and the clusters they come from."""
         check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"n_samples={n_samples}: must be at least 1.")
         rng = self._generator()
         mixture = self._mixture
         labels = rng.choice(len(mixture.weights), n_samples, p=mixture.weights)
@@ -307,7 +301,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there are clusters."""
-        return hasattr(self, "_mixture")
+        return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
         """Sparse input is welcome."""

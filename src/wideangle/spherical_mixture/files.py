@@ -21,7 +21,7 @@ _NUMBERS = ("alpha_", "tightness_", "strength_", "n_used_", "n_iter_")
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model; see :meth:`SphericalMixture.save`."""
-    if not hasattr(model, "_mixture"):
+    if not model.__sklearn_is_fitted__():
         raise NotFittedError("save() needs a fitted model: call fit first.")
     arrays = {f"mixture_{name}": leaf for name, leaf in model._mixture._asdict().items()}
     arrays |= {f"trace_{name}": values for name, values in model.trace_.values.items()}
@@ -48,7 +48,8 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
         setattr(model, name, float(meta["numbers"][name]))
     model.n_iter_ = int(model.n_iter_)
     model.notes_ = meta["notes"]
-    model._mixture = _mixture(arrays, "mixture_", 0, model.n_features_in_)
+    mixture = _mixture(arrays, "mixture_", 0, model.n_features_in_)
+    model.cluster_centers_, model.concentrations_, model.weights_ = mixture
     kept = "kept_weights" in arrays
     model.posterior_ = _mixture(arrays, "kept_", 2, model.n_features_in_) if kept else None
     sampled = isinstance(model.choice("inference"), Sampling)

@@ -1,4 +1,4 @@
-"""What mixtures say of rows: shares of the clusters, densities, and which rows belong together."""
+"""What mixtures say of rows: shares of clusters, densities, which rows belong together."""
 
 from __future__ import annotations
 
@@ -57,3 +57,30 @@ def similarity(states: list[Mixture], X: Any) -> np.ndarray:
     total /= len(states)
     np.fill_diagonal(total, 1.0)
     return total
+
+
+def closest_partition(partitions: np.ndarray, weights: np.ndarray) -> int:
+    r"""Which of the partitions (S, N) is closest to all of them.
+
+    The distance is the variation of information (Meila, 2007), the entropy of each partition given
+    the other, :math:`2H(a, b) - H(a) - H(b)`; the one with the smallest mean distance minimises the
+    expected loss among the partitions that were drawn (Wade and Ghahramani, 2018).
+    """
+    n_sets = len(partitions)
+    shares = weights / weights.sum()
+    sizes = [int(labels.max()) + 1 for labels in partitions]
+    alone = np.array([_entropy(np.bincount(labels, shares)) for labels in partitions])
+    total = np.zeros(n_sets)
+    for i in range(n_sets):
+        for j in range(i):
+            pairs = partitions[i].astype(np.int64) * sizes[j] + partitions[j]
+            together = _entropy(np.bincount(pairs, shares))
+            distance = 2.0 * together - alone[i] - alone[j]
+            total[i] += distance
+            total[j] += distance
+    return int(np.argmin(total))
+
+
+def _entropy(shares: np.ndarray) -> float:
+    shares = shares[shares > 0]
+    return float(-np.sum(shares * np.log(shares)))

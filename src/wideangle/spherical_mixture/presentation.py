@@ -63,6 +63,9 @@ cosine.
         "bound": "bound on the log evidence",
     }
     max_time: ClassVar[float] = MAX_TIME
+    in_modes: ClassVar[str] = (
+        "similarity and score_samples average over all of them, and labels_ are those of one"
+    )
     counted: ClassVar[str] = "n_used"
     options: ClassVar[tuple[Option, ...]] = (
         Option("--clusters", "n_components", int, "Largest number of clusters.", "50", least=1),

@@ -187,7 +187,7 @@ def gather(rows: Rows, natural: np.ndarray, offsets: np.ndarray) -> Statistics:
         return float(parts[:n_rows].sum())
 
     for block, weights, n_rows in rows:
-        make = _device_block if isinstance(block, jax.Array) else _host_block
+        make = _device_sums if isinstance(block, jax.Array) else _sums
         parameters = natural.astype(block.dtype), offsets.astype(block.dtype)
         waiting.append((make(block, weights, *parameters), weights, n_rows))
         if len(waiting) > 1:  # the next block is computed while the last one is fetched
@@ -202,46 +202,34 @@ def shares(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Block by block the responsibilities (n, K) and the log of the sum of each row (n,)."""
     for block, _, n_rows in rows:
-        make = _device_shares if isinstance(block, jax.Array) else _host_shares
+        make = _device_shares if isinstance(block, jax.Array) else _shares
         responsible, logs = make(block, natural.astype(block.dtype), offsets.astype(block.dtype))
         yield np.asarray(responsible)[:n_rows], np.asarray(logs, np.float64)[:n_rows]
 
 
-def _device_parts(rows: Array, natural: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """Shares up to a factor of each row, that factor, and the log of the sum of each row."""
-    logits = jnp.dot(rows, natural.T, precision="highest") + offsets
-    top = jnp.max(logits, axis=1, keepdims=True)
-    parts = jnp.exp(logits - top)
-    total = jnp.sum(parts, axis=1)
-    return parts, 1.0 / total, jnp.log(total) + top[:, 0]
+def _shares(rows: Any, natural: Any, offsets: Any, xp: Any = np) -> tuple[Any, Any]:
+    """Of a block, on the host or, with ``xp=jnp``, on the device."""
+    logits = rows @ natural.T + offsets
+    top = xp.max(logits, axis=1, keepdims=True)
+    parts = xp.exp(logits - top)
+    total = xp.sum(parts, axis=1, keepdims=True)
+    return parts / total, (xp.log(total) + top)[:, 0]
+
+
+def _sums(rows: Any, weights: Any, natural: Any, offsets: Any, xp: Any = np) -> tuple[Any, ...]:
+    """Counts, resultants and the log of the sum of each row."""
+    responsible, logs = _shares(rows, natural, offsets, xp)
+    weighted = responsible * weights.astype(responsible.dtype)[:, None]
+    return xp.sum(weighted, axis=0), (rows.T @ weighted).T, logs
 
 
 @jax.jit
-def _device_shares(rows: Array, natural: Array, offsets: Array) -> tuple[Array, Array]:
-    parts, factors, logs = _device_parts(rows, natural, offsets)
-    return parts * factors[:, None], logs
+def _device_shares(*arguments: Array) -> tuple[Array, Array]:
+    with jax.default_matmul_precision("highest"):
+        return _shares(*arguments, xp=jnp)
 
 
 @jax.jit
-def _device_block(rows: Array, weights: Array, natural: Array, offsets: Array) -> Any:
-    parts, factors, logs = _device_parts(rows, natural, offsets)
-    weighted = parts * (weights * factors)[:, None]
-    resultants = jnp.dot(weighted.T, rows, precision="highest")
-    return jnp.sum(weighted, axis=0), resultants, logs
-
-
-def _host_shares(rows: Any, natural: np.ndarray, offsets: np.ndarray) -> Any:
-    parts = np.asarray(rows @ natural.T) + offsets
-    top = parts.max(axis=1, keepdims=True)
-    np.exp(np.subtract(parts, top, out=parts), out=parts)
-    total = parts.sum(axis=1, keepdims=True)
-    parts /= total
-    return parts, (np.log(total) + top)[:, 0]
-
-
-def _host_block(
-    rows: Any, weights: np.ndarray, natural: np.ndarray, offsets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    weighted, logs = _host_shares(rows, natural, offsets)
-    weighted *= weights.astype(weighted.dtype)[:, None]
-    return weighted.sum(axis=0, dtype=np.float64), np.asarray(rows.T @ weighted).T, logs
+def _device_sums(*arguments: Array) -> tuple[Array, ...]:
+    with jax.default_matmul_precision("highest"):
+        return _sums(*arguments, xp=jnp)

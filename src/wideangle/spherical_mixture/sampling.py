@@ -16,8 +16,7 @@ from wideangle.settings import AUTO, Maximise
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.spherical_mixture import ascent
 from wideangle.spherical_mixture.centres import CentrePrior, log_constant, prior_quantiles
-from wideangle.spherical_mixture.partition import closest
-from wideangle.spherical_mixture.predict import log_mixture, states_of
+from wideangle.spherical_mixture.predict import closest_partition, log_mixture, states_of
 from wideangle.spherical_mixture.rows import BLOCK, MemoryRows, shares
 from wideangle.spherical_mixture.state import Chain, Design, Problem
 from wideangle.spherical_mixture.sweep import recipe_of
@@ -66,7 +65,7 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
     kept, partitions = chains.kept()
     flat = partitions.reshape(-1, partitions.shape[-1])
     compared = evenly(len(flat), COMPARED)
-    best = compared[closest(flat[compared], rows.weights[live])]
+    best = compared[closest_partition(flat[compared], rows.weights[live])]
     mixture, chosen = states_of(kept)[best], flat[best]
     mixture, places = used_only(mixture, chosen)
     labels = np.full(rows.shape[0], np.argmax(mixture.weights))

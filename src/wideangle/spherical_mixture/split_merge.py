@@ -32,7 +32,13 @@ from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise, safe_norm
 from wideangle.sphere.vmf import log_mean_exp
-from wideangle.spherical_mixture.state import Chain, Problem, last_used, log_order
+from wideangle.spherical_mixture.state import (
+    Chain,
+    Problem,
+    ends_with_rows,
+    last_used,
+    log_order,
+)
 from wideangle.types import Array, Key, Scalar
 
 TRIES = 4
@@ -125,10 +131,9 @@ def _attempt(
     prior = MutualAngular(*chain.directions.shape, problem.strength, kind)
     gain = log_density(two, n_one + 1, chain.alpha, prior) + worth[0] + worth[1]
     gain -= log_density(one, n_one, chain.alpha, prior) + worth[2]
-    gain += jnp.log(n_one + 1.0) - division.log_chance
+    gain -= log_chance_of_place(n_one) + division.log_chance
     accepted, chance = accept(keys[3], jnp.where(splits, gain, -gain))
-    # A split inserts a cluster into places of which the last has rows: so must a merge leave them.
-    possible = division.possible & (last_used(one.counts) == n_one)
+    possible = division.possible & ends_with_rows(one.counts, n_one)
     fits = n_live + splits <= room
     accepted &= possible & fits
 
@@ -151,6 +156,11 @@ def log_density(places: Places, n_live: Array, alpha: Scalar, prior: MutualAngul
     value = log_order(places.counts, alpha, live) + n_live * jnp.log(alpha)
     value += jnp.sum(gammaln(1.0 + places.counts))
     return value + prior.log_ratio_to_uniform(places.directions)
+
+
+def log_chance_of_place(n_live: Array) -> Scalar:
+    """Log probability of the place of a new cluster: before, between or after the others."""
+    return -jnp.log(n_live + 1.0)
 
 
 def _with_gap(places: Places, new: Array) -> Places:

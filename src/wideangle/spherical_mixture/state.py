@@ -58,6 +58,14 @@ def last_used(counts: Array) -> Array:
     return jnp.max(jnp.where(counts > 0, jnp.arange(len(counts)), -1)) + 1
 
 
+def ends_with_rows(counts: Array, n_places: Array) -> Array:
+    """Whether the last of so many places has rows, as that of an infinite mixture always has.
+
+    A move that leaves it empty shortens the order, and nothing could undo that.
+    """
+    return counts[n_places - 1] > 0
+
+
 def log_order(counts: Array, alpha: Scalar, live: Array) -> Scalar:
     """Log probability of the counts in their order with the sticks integrated out.
 

@@ -38,7 +38,14 @@ from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere import vmf
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.spherical_mixture.split_merge import split_or_merge
-from wideangle.spherical_mixture.state import Chain, Design, Problem, last_used, log_order
+from wideangle.spherical_mixture.state import (
+    Chain,
+    Design,
+    Problem,
+    ends_with_rows,
+    last_used,
+    log_order,
+)
 from wideangle.types import Array, Key, Scalar
 
 
@@ -106,11 +113,7 @@ def _places(key: Key, n: int) -> Key:
 def reorder(
     key: Key, chain: Chain, n_live: Any, problem: Problem, design: Design
 ) -> tuple[Chain, Info]:
-    """Offer every cluster to change places with another one.
-
-    In an infinite mixture the last place keeps a cluster that has rows: without that, a swap
-    could shorten the order and nothing could undo it.
-    """
+    """Offer every cluster to change places with another one."""
     index = jnp.arange(len(chain.counts))
     prior = _prior(chain, problem, design)
 
@@ -128,7 +131,7 @@ def reorder(
         reached = density(tried)
         accepted, chance = accept(key_accept, reached - level)
         if design.infinite:
-            accepted &= chain.counts[tried[n_live - 1]] > 0
+            accepted &= ends_with_rows(chain.counts[tried], n_live)
         return *choose(accepted, (tried, reached), (order, level)), total + chance
 
     order, _, total = lax.fori_loop(0, n_live, swap, (index, density(index), jnp.zeros(())))

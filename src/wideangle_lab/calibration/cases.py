@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wideangle_lab import machine
-from wideangle_lab.calibration import experts, features, variational
+from wideangle_lab.calibration import clusters, experts, features, variational
 from wideangle_lab.calibration.verdicts import Ranked, Restarted, to_json
 
 FOLDER = Path("results/calibration")
@@ -21,14 +21,29 @@ class Size(NamedTuple):
     n_starts: int
 
 
-FULL = {"experts": Size(512, 8000), "features": Size(320, 4000), "variational": Size(96, 0)}
-QUICK = {"experts": Size(64, 1000), "features": Size(24, 400), "variational": Size(6, 0)}
-AREAS = {"experts": experts, "features": features, "variational": variational}
+FULL = {
+    "experts": Size(512, 8000),
+    "features": Size(320, 4000),
+    "clusters": Size(320, 4000),
+    "variational": Size(96, 0),
+}
+QUICK = {
+    "experts": Size(64, 1000),
+    "features": Size(24, 400),
+    "clusters": Size(32, 400),
+    "variational": Size(6, 0),
+}
+AREAS = {
+    "experts": experts,
+    "features": features,
+    "clusters": clusters,
+    "variational": variational,
+}
 CASES: dict[str, Any] = {case.name: case for module in AREAS.values() for case in module.CASES}
 
 
 def area_of(name: str) -> str:
-    """``experts``, ``features`` or ``variational``."""
+    """The first word of a name: one of :data:`AREAS`."""
     return name.partition("/")[0]
 
 

@@ -21,7 +21,7 @@ from wideangle_lab.calibration.verdicts import Ranked, Restarted, judge_changes,
 DIM, N_ROWS = 3, 12
 PRIOR = CentrePrior(6.0, 0.6, 4.0)
 """A repulsion that matters beside 12 rows."""
-ALPHA, ALPHA_MEAN = 0.7, 1.0
+ALPHA, ALPHA_MEAN = 0.7, 0.7
 """Where alpha is given, and the mean of its prior where it is drawn."""
 N_DRAWS, N_WARMUP = 15, 100
 MAX_BATCH = 100
@@ -98,7 +98,7 @@ def quantities(chain: Chain, problem: Problem) -> dict[str, Scalar]:
     pairs = used[:, None] & used[None, :] & ~jnp.eye(len(used), dtype=bool)
     mine = chain.assignments[0]
     kappas = jnp.log(chain.concentrations[mine])
-    sizes = chain.counts / N_ROWS
+    sizes = chain.counts / jnp.sum(chain.counts)
     along = jnp.sum(problem.rows[0] * chain.directions[mine], axis=1)
     return {
         "clusters": jnp.sum(used) * 1.0,
@@ -156,7 +156,7 @@ def restart(
         keys = jax.random.split(jax.random.key(seed), n_starts)
         run = _in_batches(one, size)
         for i in range(0, n_starts, size):
-            found.append(run(keys[i : i + size]))
+            found.append(jax.tree.map(np.asarray, run(keys[i : i + size])))
             before, after, overflow = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
             verdict = judge_changes(before, after, {"overflow": float(np.mean(overflow))})
             if abs(verdict.z[verdict.worst]) > until:
@@ -172,21 +172,24 @@ def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
         known, problem = simulate(key_truth, case)
         start, _ = simulate(key_start, case)
 
-        def turn(number: Array, chain: Chain) -> Chain:
+        def turn(number: Array, carry: tuple[Chain, Array]) -> tuple[Chain, Array]:
+            chain, n_short = carry
             key_sweep = jax.random.fold_in(key_sweeps, number)
             moved, _ = sweep(key_sweep, chain, problem, case.design)
-            return jax.tree.map(lambda new, old: new.astype(old.dtype), moved, chain)
+            n_short += moved.overflow
+            moved = moved._replace(overflow=jnp.array(False))
+            return jax.tree.map(lambda new, old: new.astype(old.dtype), moved, chain), n_short
 
-        def draw(chain: Chain, number: Array) -> tuple[Chain, dict[str, Scalar]]:
+        def draw(carry: tuple[Chain, Array], number: Array) -> tuple[Any, dict[str, Scalar]]:
             first = N_WARMUP + number * case.thin
-            chain = jax.lax.fori_loop(first, first + case.thin, turn, chain)
-            return chain, quantities(chain, problem)
+            carry = jax.lax.fori_loop(first, first + case.thin, turn, carry)
+            return carry, quantities(carry[0], problem)
 
-        start = jax.lax.fori_loop(0, N_WARMUP, turn, start)
-        chain, draws = jax.lax.scan(draw, start, jnp.arange(N_DRAWS))
-        return quantities(known, problem), draws, chain.overflow
+        carry = jax.lax.fori_loop(0, N_WARMUP, turn, (start, jnp.zeros((), int)))
+        (_, n_short), draws = jax.lax.scan(draw, carry, jnp.arange(N_DRAWS))
+        return quantities(known, problem), draws, n_short / (N_WARMUP + N_DRAWS * case.thin)
 
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), n_sets)
-        truth, draws, overflow = _in_batches(one, n_sets)(keys)
+        truth, draws, overflow = jax.tree.map(np.asarray, _in_batches(one, n_sets)(keys))
     return judge_ranks(truth, draws, seed=seed, overflow=float(np.mean(overflow)))

@@ -18,6 +18,7 @@ FAULT_COLUMNS = "| fault | from | test | caught | found | limit |\n|---|---|---|
 TITLES = {
     "experts": "Mixture of experts, sampled",
     "features": "Latent features, sampled",
+    "clusters": "Clusters of directions, sampled",
     "variational": "Mixture of experts, variational",
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wideangle_lab import bench
-from wideangle_lab.bench.clusters import chains, corpora, page, speed, study
+from wideangle_lab.bench.clusters import chains, corpora, disk, page, speed, study
 from wideangle_lab.marks import fill
 
 ROOT = Path(__file__).parents[3]
@@ -73,5 +73,11 @@ def test_intervals_of_paired_differences():
 
 def test_speed_in_small():
     cases = speed.measure(quick=True, seed=0)
-    assert [len(case.entries) for case in cases] == [2, 2, 2]
+    assert [len(case.entries) for case in cases] == [2, 2, 2, 2]
     assert all(value > 0 for case in cases for s in case.entries.values() for value in s.values)
+
+
+def test_rows_on_disk_in_small():
+    found = disk.measure(quick=True, seed=0)
+    assert found["n_used"] == found["clusters"] and found["cpu_seconds"] > 0
+    assert "40,000 rows of 50 columns" in page.on_disk(found)

@@ -112,6 +112,8 @@ def render(record: Mapping[str, Any]) -> str:
             parts += [f"### {words}", verdict(found), promise(found), grid(found)]
     if "speed" in record:
         parts += ["### Seconds", speed(record["speed"])]
+    if "disk" in record:
+        parts += ["### Rows on disk", on_disk(record["disk"])]
     parts.append(where(record))
     return "\n\n".join(parts)
 
@@ -209,6 +211,16 @@ def speed(cases: Sequence[Mapping[str, Any]]) -> str:
                 f"{ours / other:.2f} | {wish}{missed} |"
             )
     return "\n".join(rows)
+
+
+def on_disk(found: Mapping[str, Any]) -> str:
+    """How much memory rows of a file took."""
+    return (
+        f"{found['rows']:,} rows of {found['columns']:,} columns, a file of {found['file_mib']:,} "
+        f"MiB, with {found['clusters']} clusters: the fit, a start on a sample and "
+        f"{found['passes']} passes through all rows, took {found['cpu_seconds']:.0f} s of CPU time "
+        f"and at most {found['peak_mib']:,} MiB more memory than before it."
+    )
 
 
 if __name__ == "__main__":

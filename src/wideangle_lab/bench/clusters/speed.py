@@ -23,7 +23,8 @@ from wideangle.spherical_mixture.weights import fit_weights
 from wideangle_lab.bench.harness import in_turns
 from wideangle_lab.bench.record import OURS, Case, Series
 
-PRODUCT, KMEANS, GAUSSIAN = "product with the centres", "KMeans", "GaussianMixture"
+PRODUCT, KMEANS = "product with the centres", "KMeans"
+COVARIANCES = {"spherical": "GaussianMixture, spherical", "diag": "GaussianMixture, diagonal"}
 SIZES = {True: (4000, 20, 5), False: (100_000, 300, 100)}
 """Rows, columns and clusters."""
 
@@ -49,11 +50,12 @@ def measure(*, quick: bool, seed: int) -> list[Case]:
         KMEANS: lambda n: KMeans(
             n_clusters, init=X[:n_clusters], n_init=1, max_iter=n, tol=0.0, algorithm="lloyd"
         ).fit(X),
-        GAUSSIAN: lambda n: GaussianMixture(
-            n_clusters, covariance_type="spherical", init_params="random_from_data", max_iter=n,
+    }
+    for covariance, name in COVARIANCES.items():
+        others[name] = lambda n, covariance=covariance: GaussianMixture(
+            n_clusters, covariance_type=covariance, init_params="random_from_data", max_iter=n,
             tol=0.0, random_state=seed,
-        ).fit(X),
-    }  # fmt: skip
+        ).fit(X)  # fmt: skip
     for name, make in others.items():
         seconds[name] = Series(tuple(an_iteration(make) for _ in range(1 if quick else 2)))
     size = f"{n_rows:,} x {dim}, {n_clusters} clusters"

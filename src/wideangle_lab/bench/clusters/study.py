@@ -29,7 +29,7 @@ from wideangle import (
     VonMisesFisherPrior,
 )
 from wideangle.sphere.vmf import log_area
-from wideangle_lab.bench.clusters import chains, speed
+from wideangle_lab.bench.clusters import chains, disk, speed
 from wideangle_lab.bench.clusters.corpora import SIMULATED, TITLES, Parts, parts_of
 from wideangle_lab.bench.record import to_json
 from wideangle_lab.datasets import DataNotFoundError
@@ -38,8 +38,8 @@ from wideangle_lab.paper.records import write_json
 
 INFERENCES = {"map": Maximise, "vi": Variational}
 SAMPLED = "mcmc"
-PARTS = ("study", "chains", "speed")
-"""``chains`` is for a GPU."""
+PARTS = ("study", "chains", "speed", "disk")
+"""``chains`` is for a GPU; ``disk`` needs 4 GB for its file."""
 Cells = dict[str, dict[str, Any]]
 N_STARTS = 3
 RARE = 1 / 3
@@ -101,10 +101,12 @@ def run(
         record |= json.loads(output.read_text(encoding="utf-8"))
     for name in [part] if part else PARTS:
         stamp = {"seed": seed, "jobs": jobs, **describe()}
+        batches: Iterable[Cells] = [{}]
         if name == "speed":
             cases = speed.measure(quick=quick, seed=seed)
-            batches: Iterable[Cells] = [{}]
             record["speed"] = [to_json(case) for case in cases]
+        elif name == "disk":
+            record["disk"] = disk.measure(quick=quick, seed=seed)
         else:
             known = {} if again else record["cells"]
             every = cells(size, seed, name, only or size.corpora)
