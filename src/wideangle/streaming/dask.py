@@ -39,7 +39,7 @@ class DaskRows:
             kinds = self._open_array(X, target)
             if columns is not None:
                 raise ValueError(f"columns={columns!r}: an Array has no names; take a part of it.")
-        wrong = [str(kind) for kind in kinds if np.dtype(kind).kind not in "fiub"]
+        wrong = [str(kind) for kind in kinds if getattr(kind, "kind", "O") not in "fiub"]
         if wrong:
             raise ValueError(f"X: has columns of {', '.join(wrong)}; must be numbers.")
         self.dtype = np.result_type(np.float32, *kinds)
