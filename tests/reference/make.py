@@ -20,7 +20,7 @@ PACKAGES = ("jax", "numpyro", "numba", "numpy")
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """To a thousandth of their spread: files are small, and the error is far below that of draws."""
+    """To a thousandth of their spread, far below the error of draws, so that files are small."""
     step = 2.0 ** np.floor(np.log2(values.std() / 1000))
     return (np.round(values / step) * step).astype(np.float32)
 

@@ -4,6 +4,9 @@ Nothing of the library is used here but the names of its settings in ``problems.
 written down again, in their plainest form, in double precision.
 """
 
+# Numba compiles the generator of NumPy's module, and seeds it.
+# ruff: noqa: NPY002
+
 from __future__ import annotations
 
 import math
@@ -42,7 +45,9 @@ CHAINS, DRAWS = 8, 1250
 """Ten thousand draws of each problem are kept."""
 
 
-def nuts(model: Any, seed: int, *, n_warmup: int, thin: int, accept: float) -> dict[str, np.ndarray]:
+def nuts(
+    model: Any, seed: int, *, n_warmup: int, thin: int, accept: float
+) -> dict[str, np.ndarray]:
     """Draws of NumPyro's NUTS, (chain, draw, ...)."""
     kernel = NUTS(model, target_accept_prob=accept)
     chains = MCMC(
@@ -244,9 +249,18 @@ def _features(
     new = np.exp(new - gammaln(n + strength) - gammaln(strength + discount))
     parts = [
         _features_chain(
-            X / unit, 1000 * seed + chain, 2000, DRAWS, 40, (scale / unit) ** 2,
-            0.25 if noise is None else (noise / unit) ** 2, noise is None, discount, strength,
-            new[-1], new.sum(),
+            X / unit,
+            1000 * seed + chain,
+            1000,
+            DRAWS,
+            12,
+            (scale / unit) ** 2,
+            0.25 if noise is None else (noise / unit) ** 2,
+            noise is None,
+            discount,
+            strength,
+            new[-1],
+            new.sum(),
         )  # fmt: skip
         for chain in range(CHAINS)
     ]
@@ -325,7 +339,7 @@ def _log_chain(centres: np.ndarray, strength: float) -> float:
 
 
 @numba.njit(cache=True)
-def _clusters_chain(
+def _clusters_chain(  # noqa: PLR0912, PLR0915 - one loop for Numba
     rows: np.ndarray, seed: int, n_warmup: int, n_draws: int, thin: int, n: int,
     strength: float, alpha: float, cosine: float, prior_rows: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
@@ -432,8 +446,16 @@ def infinite_clusters(seed: int) -> tuple[Numbers, dict[str, Any]]:
     s = INFINITE
     parts = [
         _clusters_chain(
-            cluster_rows(), 1000 * seed + chain, 2000, DRAWS, 20, 16,
-            s["concentration"], s["alpha"], s["tightness"], s["rows"],
+            cluster_rows(),
+            1000 * seed + chain,
+            2000,
+            DRAWS,
+            20,
+            16,
+            s["concentration"],
+            s["alpha"],
+            s["tightness"],
+            s["rows"],
         )  # fmt: skip
         for chain in range(CHAINS)
     ]

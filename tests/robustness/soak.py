@@ -59,7 +59,7 @@ def fit(number: int) -> Any:
     if kind == 1:
         guide = Variational(n_starts=1, n_passes=2)
         return MixtureOfExpertsRegressor(2, inference=guide, **common).fit(X, X[:, 0])
-    if kind == 2:  # noqa: PLR2004
+    if kind == 2:
         chains = Sampling(**chains, thin=1, hops=0, max_features=3)
         return LatentFeatureModel("gaussian", inference=chains, n_jobs=1, **common).fit(X)
     return SphericalMixture(3, **common).fit(X)

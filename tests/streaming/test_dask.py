@@ -47,7 +47,7 @@ def test_partitions_of_a_table_are_blocks():
 
 
 def test_partitions_that_a_filter_has_emptied_are_left_out():
-    X, y = make()
+    X, _ = make()
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(number=np.arange(103))
     table = dd.from_pandas(frame, npartitions=7)
     source = DaskRows(table[table["number"] >= 50], columns=["c", "a"])

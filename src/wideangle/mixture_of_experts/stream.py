@@ -116,9 +116,7 @@ def prepare(
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
     share = reading_share(len(source.starts) - 1)
-    found = survey(
-        source, seed_of(key_sample), n_sample, progress, quantity=quantity, share=share
-    )
+    found = survey(source, seed_of(key_sample), n_sample, progress, quantity=quantity, share=share)
     targets = targets_of(found)
     counts = found.moments.counts
     class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)

@@ -271,7 +271,9 @@ def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
     Data sets of one class are left out, as a classifier does: which they are depends on what is
     observed alone, so ranks stay uniform.
     """
-    task = Task(case.priors, Pair(False, False), case.expert, Sampling(max_time=PATIENCE), progress=False)
+    task = Task(
+        case.priors, Pair(False, False), case.expert, Sampling(max_time=PATIENCE), progress=False
+    )
     draw_set = jax.jit(partial(simulate, case=case))
 
     @jax.jit
