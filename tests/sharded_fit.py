@@ -109,7 +109,37 @@ def by_features():
     return {"log_joint": np.ravel(model.trace_.values["log_joint"]).tolist()}
 
 
-FITS = {"vi": by_vi, "features": by_features}
+def by_stream():
+    """A streamed fit, and the blocks that this process has read."""
+    from wideangle.streaming import NpyRows
+
+    class Counted(NpyRows):
+        def read(self, block):
+            reads.append(block)
+            return super().read(block)
+
+    reads = []
+    X, y = data(4000)
+    if "bad_row" in given:
+        X[given["bad_row"], 1] = np.nan
+    model = MixtureOfExpertsClassifier(
+        2,
+        inference=Variational(n_starts=1, batch_size=256, n_passes=40),
+        random_state=0,
+        verbose=False,
+    )
+    model.fit_stream(Counted(X, np.where(y, "yes", "no"), block_rows=50))
+    survey = reads[:41]
+    rest = np.bincount(reads[len(survey) :], minlength=80)
+    return {
+        "proba": model.predict_proba(X[:50])[:, 1].tolist(),
+        "classes": model.classes_.tolist(),
+        "centre": model.scaling_.shift.tolist(),
+        "own": np.flatnonzero(rest).tolist(),
+    }
+
+
+FITS = {"vi": by_vi, "features": by_features, "stream": by_stream}
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -74,7 +74,7 @@ def test_every_pair_keeps_what_depends_on_its_fit(estimator, check):
 
 
 def make_clusters(inference):
-    return SphericalMixture(3, inference=inference, progress=False, random_state=0)
+    return SphericalMixture(3, inference=inference, verbose=False, random_state=0)
 
 
 OF_CLASSIFIERS = dict.fromkeys(

@@ -12,10 +12,11 @@ On several machines every process runs this same script, with the same data and 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +84,52 @@ def current_mesh() -> Mesh | None:
 def writes() -> bool:
     """Whether this process is the one that writes files."""
     return current_mesh() is None or jax.process_index() == 0
+
+
+class Share(NamedTuple):
+    """Which part of the reading is that of this process."""
+
+    index: int
+    count: int
+    """Processes that read."""
+    devices: int
+    """Devices of each."""
+
+
+ALONE = Share(0, 1, 1)
+
+
+def reading_share(n_blocks: int) -> Share:
+    """The share of this process in reading so many blocks for a fit over all processes.
+
+    The devices of a process stand next to each other, so that the rows it has read are those of its
+    own devices.
+    """
+    mesh = current_mesh()
+    if mesh is None or not mesh.is_multi_process:
+        return ALONE
+    order = [device.process_index for device in mesh.devices.flat]
+    members, size = list(dict.fromkeys(order)), len(order)
+    even = [one for one in members for _ in range(size // len(members))] == order
+    if not even or len(members) < jax.process_count() or n_blocks < len(members):
+        return ALONE
+    return Share(members.index(jax.process_index()), len(members), size // len(members))
+
+
+def exchanged(arrays: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Arrays of every process, by name, of any shapes."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    mine = np.frombuffer(file.getvalue(), np.uint8)
+    sizes = np.ravel(process_allgather(np.array([len(mine)], np.int32)))
+    every = process_allgather(np.pad(mine, (0, int(sizes.max()) - len(mine))))
+    found = []
+    for line, size in zip(np.asarray(every), sizes, strict=True):
+        with np.load(io.BytesIO(line[:size].tobytes()), allow_pickle=False) as parts:
+            found.append({name: parts[name] for name in parts.files})
+    return found
 
 
 def spread(tree: Any, mesh: Mesh, axis: int = 0) -> Any:

@@ -9,6 +9,7 @@ the draws of a fit that was never stopped, to the last bit, and leave no checkpo
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -30,11 +31,32 @@ import jax
 import numpy as np
 
 from saving import saving_at_once
-from wideangle import LatentFeatureModel, MixtureOfExpertsClassifier, Sampling
+from wideangle import (
+    LatentFeatureModel,
+    MixtureOfExpertsClassifier,
+    MixtureOfExpertsRegressor,
+    Sampling,
+    SphericalMixture,
+    Variational,
+)
 from wideangle.runs.train import versions
+from wideangle.sharding import rows_over
 from wideangle.storage import StorageError, bundle, checkpoint
+from wideangle.streaming import ParquetRows
 
-ESTIMATORS = ("mcmc", "features")
+KINDS = {
+    "mcmc": MixtureOfExpertsClassifier,
+    "features": LatentFeatureModel,
+    "automatic": MixtureOfExpertsClassifier,
+    "warm": MixtureOfExpertsClassifier,
+    "regressor": MixtureOfExpertsRegressor,
+    "clusters": SphericalMixture,
+    "parquet": MixtureOfExpertsClassifier,
+    "sharded": MixtureOfExpertsClassifier,
+}
+"""``automatic``: chains end by themselves. ``warm``: chains are taken up for more draws.
+``parquet``: streamed. ``sharded``: rows over two devices."""
+ESTIMATORS = tuple(KINDS)
 PHASES = ("fit", "checkpoint", "save")
 SAVES = 40
 """Times that a victim of the phase "save" writes the model."""
@@ -49,33 +71,60 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 def model_of(name: str, seed: int, folder: Path | None) -> Any:
-    """An estimator that saves its run to ``folder``."""
+    """An estimator that saves its run to ``folder``; clusters cannot."""
     chains = Sampling(n_chains=2, thin=1, **LONG)
-    common = {"checkpoint": folder, "verbose": False, "random_state": seed}
-    if name == "mcmc":
-        return MixtureOfExpertsClassifier(2, prior="gaussian", inference=chains, **common)
-    chains = Sampling(n_chains=2, thin=1, hops=0, max_features=4, **LONG)
-    return LatentFeatureModel("gaussian", inference=chains, n_jobs=2, **common)
+    common = {"verbose": False, "random_state": seed}
+    if name == "clusters":
+        return SphericalMixture(4, inference=chains, **common)
+    common["checkpoint"] = folder
+    if name == "features":
+        chains = Sampling(n_chains=2, thin=1, hops=0, max_features=4, **LONG)
+        return LatentFeatureModel("gaussian", inference=chains, n_jobs=2, **common)
+    if name == "regressor":
+        return MixtureOfExpertsRegressor(2, prior="gaussian", inference=chains, **common)
+    if name == "automatic":
+        # The limit of time is no part of the trial: it would end a fit at another draw.
+        chains = Sampling(n_chains=2, max_time=3600.0)
+    if name in ("parquet", "sharded"):
+        chains = Variational(n_starts=2, n_passes=300, batch_size=16)
+    return MixtureOfExpertsClassifier(
+        2, prior="gaussian", inference=chains, warm_start=name == "warm", **common
+    )
 
 
-def fit(name: str, seed: int, folder: Path | None) -> Any:
+def fit(name: str, seed: int, folder: Path | None, home: Path) -> Any:
     """A fit, with a checkpoint after every chunk."""
     X, y = rows()
     model = model_of(name, seed, folder)
-    with saving_at_once():
-        return model.fit(X, y) if name == "mcmc" else model.fit(X)
+    with saving_at_once(), rows_over() if name == "sharded" else contextlib.nullcontext():
+        if name == "parquet":
+            return model.fit_stream(ParquetRows(home / "rows.parquet", "y"))
+        if name == "warm":
+            model.set_params(inference__n_draws=LONG["n_draws"] // 2).fit(X, y)
+            model.set_params(inference__n_draws=LONG["n_draws"])
+        return model.fit(X, X[:, 0] if name == "regressor" else y)
+
+
+def write_parquet(path: Path) -> None:
+    """The rows as a file of several row groups."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    X, y = rows()
+    columns = {f"x{i}": column for i, column in enumerate(X.T)}
+    pq.write_table(pa.table(columns | {"y": y}), path, row_group_size=7)
 
 
 def load(name: str, path: Path) -> Any:
     """The model in a file."""
-    kind = MixtureOfExpertsClassifier if name == "mcmc" else LatentFeatureModel
-    return kind.load(path)
+    return KINDS[name].load(path)
 
 
 def digest(model: Any) -> str:
     """A hash of every draw, bit by bit."""
     state = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(model.posterior_.values):
+    values = getattr(model.posterior_, "values", model.posterior_)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(values):
         array = np.asarray(leaf)
         state.update(f"{path}{array.dtype}{array.shape}".encode() + array.tobytes())
     return state.hexdigest()
@@ -89,6 +138,7 @@ def spawn(work: Any, *arguments: Any) -> int:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         warnings.simplefilter("ignore")  # of chains as short as these
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for sharded rows
         work(*arguments)
     except BaseException:
         traceback.print_exc()
@@ -105,7 +155,7 @@ def victim(name: str, place: Path, phase: str) -> None:
             models[(turn + 1) % 2].save(place / "model")
         return
     (place / "began").touch()
-    model = fit(name, 1, place / "run")
+    model = fit(name, 1, place / "run", place.parent)
     model.save(place / "model")
 
 
@@ -117,7 +167,7 @@ def witness(name: str, place: Path, phase: str) -> None:
     except StorageError as error:
         found["error"] = str(error)
     if phase != "save":
-        found["again"] = digest(fit(name, 1, place / "run"))
+        found["again"] = digest(fit(name, 1, place / "run", place.parent))
         found["left"] = sorted(str(file.name) for file in place.glob("run/*"))
     (place / "found.json").write_text(json.dumps(found))
 
@@ -125,7 +175,7 @@ def witness(name: str, place: Path, phase: str) -> None:
 def prepare(name: str, home: Path) -> None:
     """Two models, from fits that nobody stopped: the one there was and the one to come."""
     for seed, which in enumerate(("old", "new")):
-        model = fit(name, seed, None)
+        model = fit(name, seed, None, home)
         model.save(home / f"{name}-{which}")
         (home / f"{name}-{which}.digest").write_text(digest(model))
 
@@ -200,6 +250,7 @@ def run(
     home: Path,
     out: Path,
     phases: Sequence[str] = PHASES,
+    estimators: Sequence[str] = ESTIMATORS,
 ) -> dict[str, Any]:
     """All trials; estimators and phases in turn, moments evenly at random over a lifetime.
 
@@ -208,12 +259,16 @@ def run(
     end = time.monotonic() + seconds
     chance = random.Random(seed)
     span: dict[tuple[str, str], float] = {}
-    for name in ESTIMATORS:
+    write_parquet(home / "rows.parquet")
+    for name in estimators:
         assert os.waitpid(spawn(prepare, name, home), 0)[1] == 0
         for phase in phases:
-            span[name, phase] = lifetime(name, home, phase)
+            if (name, phase) != ("clusters", "checkpoint"):  # which they do not write
+                span[name, phase] = lifetime(name, home, phase)
         print({k: round(v, 2) for k, v in span.items()}, flush=True)
-    plan = [(ESTIMATORS[i % 2], phases[i // 2 % len(phases)]) for i in range(times)]
+    # Phases in turn, and of each phase all estimators.
+    pairs = sorted(span, key=lambda pair: phases.index(pair[1]))
+    plan = [pairs[i % len(pairs)] for i in range(times)]
     moments = [chance.uniform(0.0, 0.95 * span[one]) for one in plan]
     with ThreadPoolExecutor(jobs) as pool:
         work = [
@@ -245,6 +300,8 @@ def summary(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for name in ESTIMATORS:
         for phase in PHASES:
             some = [t for t in trials if (t["estimator"], t["phase"]) == (name, phase)]
+            if not some:
+                continue
             counts = Counter(t["model"] for t in some)
             table.append({
                 "estimator": name, "phase": phase, "trials": len(some),
@@ -264,6 +321,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/faults/kill.json"))
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES)
+    parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
     parser.add_argument("--careless", action="store_true", help="write files in place: must fail")
     options = parser.parse_args()
     if options.careless:
@@ -274,7 +332,7 @@ def main() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         plan = options.times, options.jobs, options.seed, options.seconds
-        record = run(*plan, Path(folder), options.out, options.phases)
+        record = run(*plan, Path(folder), options.out, options.phases, options.estimators)
     wrong = [t for t in record["trials"] if t["wrong"]]
     print(json.dumps(record["summary"], indent=1), *wrong, sep="\n")
     sys.exit(bool(wrong))

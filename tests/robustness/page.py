@@ -45,6 +45,9 @@ Ctrl-C keeps the draws or the state so far, with a warning. Chains and variation
 """
 NAMES = {
     "mcmc": "mixture of experts, MCMC", "features": "latent features",
+    "automatic": "automatic run length", "warm": "warm start", "regressor": "regressor, MCMC",
+    "clusters": "clusters of directions, MCMC", "parquet": "Parquet file, VI",
+    "sharded": "rows over two devices, VI",
     "fuzz-experts": "fits of the mixture of experts", "fuzz-features": "fits of latent features",
     "fuzz-experts-files": "files of mixtures", "fuzz-features-files": "files of feature models",
 }  # fmt: skip
@@ -85,7 +88,8 @@ def killed(records: list[dict[str, Any]]) -> str:
 {total["killed"]} were still running at `kill -9`, and the others had just finished;
 {total["wrong"]} left something wrong. After each kill, the model file holds the complete old
 model or the complete new one. A fit that starts again gives the draws of a fit that was never
-stopped, to the last bit, and leaves no other file.
+stopped, to the last bit, and leaves no other file. Clusters of directions write no checkpoint, and
+begin again.
 
 {table([*head, "wrong"], rows)}"""
 

@@ -273,7 +273,8 @@ class LatentFeatureModel(
         Parameters
         ----------
         source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own; no missing entries.
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own; no missing
+            entries.
         folder : path, optional
             Where assignments are kept meanwhile; by default the system's folder for such files.
         """

@@ -156,7 +156,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         Parameters
         ----------
         source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, or your own.
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own.
         buffer_bytes : int
             Rows held at a time, among which minibatches are mixed. Should be many times the size
             of a block where the file is sorted.

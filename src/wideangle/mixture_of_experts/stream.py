@@ -24,6 +24,7 @@ from wideangle.mixture_of_experts.pointwise import log_lik_of_rows
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
 from wideangle.mixture_of_experts.variational import VariationalFit
 from wideangle.settings import Settings, Variational
+from wideangle.sharding import reading_share
 from wideangle.streaming.minibatches import StreamedMinibatches
 from wideangle.streaming.sources import RowSource
 from wideangle.streaming.survey import Survey, survey
@@ -114,7 +115,8 @@ def prepare(
     key, key_sample = jax.random.split(jax.random.key(seed))
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
-    found = survey(source, seed_of(key_sample), n_sample, verbose, quantity=quantity)
+    share = reading_share(len(source.starts) - 1)
+    found = survey(source, seed_of(key_sample), n_sample, verbose, quantity=quantity, share=share)
     targets = targets_of(found)
     counts = found.moments.counts
     class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)
@@ -148,6 +150,7 @@ def fit(
         width=sample.rows.shape[1],
         size=task.inference.batch_size,
         buffer_bytes=buffer_bytes,
+        share=reading_share(len(source.starts) - 1),
     )
     moments = found.survey.moments
     facts = {"sums": moments.sums, "squares": moments.squares, "counts": moments.counts}

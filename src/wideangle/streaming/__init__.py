@@ -1,6 +1,7 @@
 """Rows that stay on disk: sources of blocks, one pass of facts, shuffled minibatches."""
 
+from wideangle.streaming.dask import DaskRows
 from wideangle.streaming.parquet import ParquetRows
 from wideangle.streaming.sources import NpyRows, RowSource
 
-__all__ = ["NpyRows", "ParquetRows", "RowSource"]
+__all__ = ["DaskRows", "NpyRows", "ParquetRows", "RowSource"]

@@ -7,6 +7,8 @@ stream. Every row is in exactly one batch of a pass, and counts m times there (m
 so the mean over a pass of any sum over rows is *exactly* the sum over all rows, as with rows in
 memory. What is lost is only that batches of one window share its blocks: where the file is sorted,
 blocks should be small against the buffer.
+
+Of several processes each reads blocks of its own, and fills its own part of every batch with them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from wideangle.infer.ascent import batch_sizes
-from wideangle.streaming.sources import RowSource
+from wideangle.sharding import ALONE, Share
+from wideangle.streaming.sources import RowSource, SomeBlocks
 from wideangle.types import as_targets
 
 Encode = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -43,6 +46,8 @@ class StreamedMinibatches:
         Rows of a batch, at most.
     buffer_bytes
         Size of a window as read; one block at least.
+    share
+        Part of the reading that is that of this process; the rest of a batch is left empty.
     """
 
     def __init__(
@@ -55,13 +60,21 @@ class StreamedMinibatches:
         *,
         dtype: Any = np.float32,
         buffer_bytes: int = 2**26,
+        share: Share = ALONE,
     ) -> None:
         self.seed, self.source, self.encode, self.dtype = seed, source, encode, dtype
         total, columns = source.shape
         self.width = width
         self.per_pass, self.size, self.per_call = batch_sizes(total, width, size, dtype)
         self.buffer_rows = max(1, buffer_bytes // (columns * source.dtype.itemsize))
-        self._cuts = np.arange(self.per_pass + 1) * total // self.per_pass
+        self._first = 0
+        if share.count > 1:
+            parts = [SomeBlocks(source, i, share.count) for i in range(share.count)]
+            largest = max(-(-part.shape[0] // self.per_pass) for part in parts)
+            largest = -(-largest // share.devices) * share.devices
+            self.source, self._first = parts[share.index], share.index * largest
+            self.size = share.count * largest
+        self._cuts = np.arange(self.per_pass + 1) * self.source.shape[0] // self.per_pass
         self._pass: tuple[int, list[np.ndarray], np.ndarray] = (-1, [], np.empty(0, int))
         self._window: tuple[Any, Any, Any] = (None, None, None)
         self._whole: Any = None
@@ -80,7 +93,7 @@ class StreamedMinibatches:
         weights = np.zeros((count, self.size), self.dtype)
         for place in range(count):
             turn, batch = divmod(first + place, self.per_pass)
-            filled = 0
+            filled = self._first
             for raw_rows, raw_targets in self._pieces(turn, *self._cuts[batch : batch + 2]):
                 part = slice(filled, filled + len(raw_rows))
                 rows[place, part], found, weight = self.encode(raw_rows, raw_targets)

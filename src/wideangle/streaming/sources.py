@@ -82,6 +82,22 @@ class NpyRows:
         return self._rows[part], targets
 
 
+class SomeBlocks:
+    """Every n-th block of a source, as a source: what one of n processes reads."""
+
+    def __init__(self, source: RowSource, first: int, step: int) -> None:
+        self._source = source
+        self._blocks = np.arange(first, len(source.starts) - 1, step)
+        sizes = np.diff(source.starts)[self._blocks]
+        self.starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.shape = int(self.starts[-1]), source.shape[1]
+        self.dtype, self.names = source.dtype, source.names
+
+    def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows of a block, and their targets."""
+        return self._source.read(int(self._blocks[block]))
+
+
 def chunks(source: RowSource, n_rows: int) -> Iterator[tuple[int, np.ndarray]]:
     """First row and rows of pieces of ``n_rows`` rows, in order; the last has the rest."""
     waiting: list[np.ndarray] = []

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wideangle.infer.run import Progress
+from wideangle.sharding import ALONE, Share, exchanged
 from wideangle.streaming.sources import RowSource
 
 TOO_LARGE = 1e150
@@ -60,8 +61,11 @@ def survey(
     verbose: bool | None = None,
     *,
     quantity: bool = False,
+    share: Share = ALONE,
 ) -> Survey:
     """Read every block once; memory is that of a block and of the sample.
+
+    Of several processes each reads its own blocks, and all get the whole.
 
     Parameters
     ----------
@@ -69,6 +73,8 @@ def survey(
         Where rows come from, and how many to sample.
     quantity
         Whether targets are numbers to predict, and not classes.
+    share
+        Part of the reading that is that of this process.
 
     Raises
     ------
@@ -80,12 +86,23 @@ def survey(
     chosen = np.arange(total)
     if total > n_sample:
         chosen = np.sort(generator.choice(total, n_sample, replace=False, shuffle=False))
-    sample = np.empty((len(chosen), width), source.dtype)
-    labels: list[np.ndarray] = []
     sums = _Sums(width + quantity)
-    starts = source.starts
-    with Progress(len(starts) - 1, 0, verbose) as bar:
-        for block in range(len(starts) - 1):
+    if share.count == 1:
+        sample, labels = _pass(source, chosen, sums, range(len(source.starts) - 1), verbose)
+    else:
+        sample, labels = _shared_pass(source, chosen, sums, share, verbose)
+    classes, moments = sums.finished()
+    return Survey(classes, moments, sample, labels)
+
+
+def _pass(
+    source: RowSource, chosen: np.ndarray, sums: _Sums, blocks: range, verbose: bool | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add some blocks to the sums; those of the chosen rows that are in them, and their targets."""
+    starts, quantity = source.starts, len(sums.binary) > source.shape[1]
+    sample, labels = [], []
+    with Progress(len(blocks), 0, verbose) as bar:
+        for done, block in enumerate(blocks):
             rows, targets = source.read(block)
             if targets is None:
                 raise ValueError("the source has no targets: name them (y=, target=).")
@@ -95,13 +112,48 @@ def survey(
                 sums.add(np.column_stack([rows, targets]), np.zeros(len(rows)))
             else:
                 sums.add(rows, targets)
-            low, high = np.searchsorted(chosen, [starts[block], starts[block + 1]])
-            picked = chosen[low:high] - starts[block]
-            sample[low:high] = rows[picked]
+            picked = _inside(chosen, starts, block) - starts[block]
+            sample.append(rows[picked])
             labels.append(targets[picked])
-            bar.at(block + 1)
-    classes, moments = sums.finished()
-    return Survey(classes, moments, sample, np.concatenate(labels))
+            bar.at(done + 1)
+    return np.concatenate(sample), np.concatenate(labels)
+
+
+def _inside(chosen: np.ndarray, starts: np.ndarray, block: int) -> np.ndarray:
+    """The chosen rows of a block."""
+    low, high = np.searchsorted(chosen, [starts[block], starts[block + 1]])
+    return chosen[low:high]
+
+
+def _shared_pass(
+    source: RowSource, chosen: np.ndarray, sums: _Sums, share: Share, verbose: bool | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`_pass` for all blocks, of which every process reads its own.
+
+    What one process finds wrong all of them say: a process that ended alone would leave the others
+    waiting.
+    """
+    blocks = range(share.index, len(source.starts) - 1, share.count)
+    mine: dict[str, np.ndarray] = {}
+    try:
+        first, targets = source.read(0)
+        if targets is not None and len(sums.binary) > source.shape[1]:
+            first = np.column_stack([first, targets])
+        sums.shift = first.astype(np.float64).mean(axis=0)  # the same in all processes
+        rows, labels = _pass(source, chosen, sums, blocks, verbose)
+        places = np.concatenate([_inside(chosen, source.starts, block) for block in blocks])
+        mine = {"rows": rows, "labels": np.array(labels.tolist()), "places": places}
+        mine |= sums.packed()
+    except ValueError as error:
+        mine = {"error": np.array(str(error))}
+    every = exchanged(mine)
+    for one in every:
+        if "error" in one:
+            raise ValueError(str(one["error"]))
+    sums.join(every)
+    order = np.argsort(np.concatenate([one["places"] for one in every]))
+    rows, labels = (np.concatenate([one[n] for one in every])[order] for n in ("rows", "labels"))
+    return rows, labels
 
 
 class _Sums:
@@ -123,6 +175,20 @@ class _Sums:
             old = self.of.get(label, (0, 0.0, 0.0))
             new = counts[place], sums[place], squares[place]
             self.of[label] = [a + b for a, b in zip(old, new, strict=True)]
+
+    def packed(self) -> dict[str, np.ndarray]:
+        """All of it as arrays."""
+        labels, parts = list(self.of), list(self.of.values())
+        named = {f"sum_{i}": np.array([part[i] for part in parts]) for i in range(3)}
+        return {"classes": np.array(labels), "binary": self.binary} | named
+
+    def join(self, every: list[dict[str, np.ndarray]]) -> None:
+        """The sums of all processes in place of one's own."""
+        self.of, self.binary = {}, np.all([one["binary"] for one in every], axis=0)
+        for one in every:
+            for place, label in enumerate(one["classes"].tolist()):
+                old = self.of.get(label, (0, 0.0, 0.0))
+                self.of[label] = [old[i] + one[f"sum_{i}"][place] for i in range(3)]
 
     def finished(self) -> tuple[np.ndarray, Moments]:
         classes = np.unique(np.array(list(self.of)))

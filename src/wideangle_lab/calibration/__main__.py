@@ -18,6 +18,8 @@ def main(arguments: list[str] | None = None) -> None:
     run.add_argument("--output", type=Path, default=cases.FOLDER)
     run.add_argument("--quick", action="store_true", help="few simulations: does it run?")
     run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--sets", type=int, help="simulated data sets, instead of the usual number")
+    run.add_argument("--starts", type=int, help="exact restarts, instead of the usual number")
     page = commands.add_parser("page", help="the page and its pictures, from the records")
     page.add_argument("--records", type=Path, default=cases.FOLDER)
     page.add_argument("--output", type=Path, default=Path("docs"))
@@ -31,7 +33,13 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         wanted = tuple(chosen.names) or ("",)
         for name in [name for name in cases.CASES if name.startswith(wanted)]:
-            record = cases.measure(name, quick=chosen.quick, seed=chosen.seed)
+            record = cases.measure(
+                name,
+                quick=chosen.quick,
+                seed=chosen.seed,
+                n_sets=chosen.sets,
+                n_starts=chosen.starts,
+            )
             cases.write(record, chosen.output)
             print(cases.sentence(record), flush=True)
 

@@ -67,6 +67,11 @@ NOISE = 0.5
 orders of magnitude."""
 N_DRAWS = 31
 """Draws per data set after thinning: 32 ranks in 16 bins."""
+LARGE = (500, 11)
+"""Rows, and columns with the constant one, of the larger size of whole fits."""
+PATIENCE = 1800.0
+"""Seconds after which a whole fit ends with what it has: not the two minutes of a user, so that a
+record does not depend on the machine."""
 
 
 class Effort(NamedTuple):
@@ -102,13 +107,16 @@ class Case(NamedTuple):
     """0 for experts that predict a quantity."""
     automatic: bool = False
     """Whether ranks are those of whole fits, whose chains end by themselves."""
+    n_rows: int = N_ROWS
+    n_columns: int = N_COLUMNS
 
     @property
     def name(self) -> str:
         """Folder-like name."""
         classes = {0: ", a quantity", 2: ""}.get(self.n_classes, f", {self.n_classes} classes")
         length = ", automatic length" if self.automatic else ""
-        return f"experts/{self.prior}{classes}/{self.sampler}{length}"
+        size = "" if self.n_rows == N_ROWS else f", {self.n_rows} rows of {self.n_columns - 1}"
+        return f"experts/{self.prior}{classes}/{self.sampler}{length}{size}"
 
     @property
     def expert(self) -> ExpertLikelihood:
@@ -118,7 +126,7 @@ class Case(NamedTuple):
     @property
     def priors(self) -> Priors:
         """Of gate and experts."""
-        sizes = N_COLUMNS, N_COLUMNS * self.expert.n_outputs
+        sizes = self.n_columns, self.n_columns * self.expert.n_outputs
         if self.prior == COMMON:
             return Priors(*map(make_hierarchy, sizes, (False, True)))
         return Priors(*(make_prior(self.prior, size) for size in sizes))
@@ -127,6 +135,7 @@ class Case(NamedTuple):
 CASES = [Case(prior, sampler) for prior in PRIORS for sampler in SAMPLERS]
 CASES += [Case(COMMON, "hmc"), Case(COMMON, "hmc", 3), Case("mutual-angular I", "hmc", 3)]
 CASES += [Case(COMMON, "hmc", 0), Case(COMMON, "hmc", automatic=True)]
+CASES += [Case(COMMON, "hmc", 2, True, *LARGE)]
 
 
 def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
@@ -145,16 +154,16 @@ def make_prior(name: str, size: int) -> ComponentPrior:
     return PolarComponents(directions, jnp.float32(3.0), jnp.float32(1.0))
 
 
-def make_rows(n_rows: int = N_ROWS) -> Array:
+def make_rows(n_rows: int = N_ROWS, n_columns: int = N_COLUMNS) -> Array:
     """Columns of every data set, the last one constant; targets alone are simulated."""
-    rows = np.random.default_rng(0).normal(size=(n_rows, N_COLUMNS)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(size=(n_rows, n_columns)).astype(np.float32)
     rows[:, -1] = 1.0
     return jnp.asarray(rows)
 
 
 def problem_of(case: Case, targets: Array) -> Problem:
     """The posterior given one simulated data set."""
-    rows = make_rows()
+    rows = make_rows(case.n_rows, case.n_columns)
     return Problem(case.priors, case.expert, Data(rows, targets, jnp.ones(len(rows), rows.dtype)))
 
 
@@ -163,7 +172,8 @@ def simulate(key: Key, case: Case) -> tuple[Point, Array]:
     key_point, key_targets = jax.random.split(key)
     x = draw_point(key_point, case.priors)
     weights = weights_of(case.priors, x, case.expert)
-    return x, draw_targets(key_targets, case.expert, weights, make_rows())
+    rows = make_rows(case.n_rows, case.n_columns)
+    return x, draw_targets(key_targets, case.expert, weights, rows)
 
 
 def draw_targets(key: Key, expert: ExpertLikelihood, weights: Weights, rows: Array) -> Array:
@@ -191,7 +201,7 @@ def whitening_of(case: Case) -> Whitening:
         return Typical(weights_of(priors, x, expert), scales_of(priors, x))
 
     kind = jnp.int32 if case.n_classes else jnp.float32
-    some = problem_of(case, jnp.arange(N_ROWS, dtype=kind) % 2)
+    some = problem_of(case, jnp.arange(case.n_rows, dtype=kind) % 2)
     found = fisher_whitening(priors, jax.vmap(typical)(keys), expert, some.data)
 
     def follow(path: Any, leaf: Array) -> Array:
@@ -235,7 +245,8 @@ def calibrate(
 ) -> Ranked:
     """Ranks of the truth among draws of the sampler, for many simulated data sets."""
     if case.automatic:
-        return _whole_fits(case, n_sets=n_sets // 4, seed=seed)
+        share = 4 if case.n_rows == N_ROWS else 16
+        return _whole_fits(case, n_sets=max(n_sets // share, 1), seed=seed)
     method, effort = samplers[case.sampler], EFFORTS[case.sampler]
     keys = jax.random.split(jax.random.key(seed), 4)
     points, targets = jax.jit(jax.vmap(partial(simulate, case=case)))(
@@ -260,7 +271,9 @@ def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
     Data sets of one class are left out, as a classifier does: which they are depends on what is
     observed alone, so ranks stay uniform.
     """
-    task = Task(case.priors, Pair(False, False), case.expert, Sampling(), verbose=False)
+    task = Task(
+        case.priors, Pair(False, False), case.expert, Sampling(max_time=PATIENCE), verbose=False
+    )
     draw_set = jax.jit(partial(simulate, case=case))
 
     @jax.jit

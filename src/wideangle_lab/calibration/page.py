@@ -13,6 +13,7 @@ from wideangle_lab.calibration.verdicts import LIMIT, RARE
 from wideangle_lab.marks import fill_page
 
 Record = dict[str, Any]
+REFERENCES = Path("tests/reference")
 IMAGES = "images/calibration"
 FAULT_COLUMNS = "| fault | from | test | caught | found | limit |\n|---|---|---|---|---:|---:|"
 TITLES = {
@@ -23,7 +24,9 @@ TITLES = {
 }
 
 
-def blocks(records: Sequence[Record], faults: Record) -> dict[str, str]:
+def blocks(
+    records: Sequence[Record], faults: Record, references: Path = REFERENCES
+) -> dict[str, str]:
     """The parts of the page that the records decide."""
     found = {"summary": [_summary(records, faults)]}
     for area, title in TITLES.items():
@@ -31,8 +34,22 @@ def blocks(records: Sequence[Record], faults: Record) -> dict[str, str]:
         table = _fits(part) if area == "variational" else _samplers(part)
         picture = f"![Ranks: {title.lower()}]({IMAGES}/{area}.png)"
         found[area] = [*table, "", picture, "", _where(part)]
+    found["reference"] = [*_references(references)]
     found["faults"] = [FAULT_COLUMNS, *map(_fault, faults["rows"]), "", _machine(faults)]
     return {name: "\n".join(lines) for name, lines in found.items()}
+
+
+def _references(folder: Path) -> Iterator[str]:
+    yield "| problem | independent sampler | draws | R-hat at most | effective draws at least |"
+    yield "|---|---|---:|---:|---:|"
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        numbers = record["numbers"].values()
+        chains, draws = record["shape"]
+        yield (
+            f"| {path.stem} | {record['sampler']} | {chains * draws} | "
+            f"{max(one['rhat'] for one in numbers):.3f} | {min(one['ess'] for one in numbers)} |"
+        )
 
 
 def _summary(records: Sequence[Record], faults: Record) -> str:

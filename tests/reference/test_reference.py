@@ -1,0 +1,199 @@
+"""Every sampler and guide against posteriors that an independent sampler has drawn."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from reference.compare import FOLDER, discrepancy, reference, z_scores
+from reference.make import diagnostics
+from reference.problems import (
+    POINTS,
+    PROBES,
+    PROBLEMS,
+    WATCHED,
+    class_numbers,
+    cluster_numbers,
+    feature_numbers,
+    quantity_numbers,
+)
+from wideangle import Sampling, Variational
+from wideangle.latent_features.state import probes
+from wideangle.streaming import NpyRows
+
+FARTHEST = 4.5
+"""Standard errors: of some thirty numbers of each fit none may be farther off."""
+LEAST = 0.002
+"""P-value of the discrepancy."""
+MOST_BYTES = 300_000
+
+
+def fitted(name, inference, **settings):
+    """A fit of a problem as a user calls it."""
+    problem = PROBLEMS[name]
+    model = clone(problem.model).set_params(
+        inference=inference, random_state=3, verbose=False, **settings
+    )
+    return model.fit(*problem.data)
+
+
+def experts(name, model):
+    """Numbers of the draws of a mixture of experts."""
+    weights, values = model.posterior_.values["weights"], model.posterior_.values
+    gate, vectors = (np.asarray(one, np.float64) for one in weights)
+    if name == "experts-classes":
+        return class_numbers(gate, vectors[..., 0, :])
+    scales = {key: np.asarray(value, np.float64) for key, value in values["scales"].items()}
+    return quantity_numbers(gate, vectors, scales)
+
+
+def features(name, model):
+    """Numbers of every sweep of latent features."""
+    (X,) = PROBLEMS[name].data
+    trace = {key: np.asarray(value) for key, value in model.trace_.values.items()}
+    entries = trace["signal"][..., places(X)]
+    residual = X.size * trace["residual_rms"] ** 2
+    noise = trace["noise_scale"] ** 2
+    return feature_numbers(X.size, residual, entries, noise, trace["n_active"], trace["alpha"])
+
+
+def places(X):
+    """Where the entries of the problem are among those that the library watches."""
+    rows, columns = probes(*X.shape)
+    watched = list(zip(rows.tolist(), columns.tolist(), strict=True))
+    return [watched.index(one) for one in PROBES.values()]
+
+
+def clusters(name, model):
+    """Numbers of every draw of clusters."""
+    trace = {key: np.asarray(value) for key, value in model.trace_.values.items()}
+    others = {key: trace[key] for key in ("n_used", "concentration")}
+    if name == "clusters-finite":
+        others["log alpha"] = np.log(trace["alpha"])
+    places = np.linspace(0, 17, trace["density"].shape[-1]).astype(int).tolist()
+    density = np.full((*trace["log_lik"].shape, 18), np.nan)
+    density[..., places] = trace["density"]
+    return cluster_numbers(density, **others) | {"log_lik": trace["log_lik"]}
+
+
+SAMPLERS = {
+    "experts-classes hmc": Sampling(n_warmup=1000, n_draws=2000, kernel="hmc"),
+    "experts-classes geodesic": Sampling(n_warmup=1000, n_draws=1000, thin=8, kernel="geodesic"),
+    "experts-classes metropolis": Sampling(
+        n_warmup=3000, n_draws=1000, thin=60, kernel="metropolis"
+    ),
+    "experts-quantity hmc": Sampling(n_warmup=1000, n_draws=4000),
+    "features-ibp gibbs": Sampling(n_warmup=200, n_draws=1500, thin=1, kernel="gibbs"),
+    "features-pitman-yor gibbs": Sampling(n_warmup=200, n_draws=1500, thin=1, kernel="gibbs"),
+    "clusters-finite gibbs": Sampling(n_warmup=300, n_draws=3000),
+    "clusters-infinite gibbs": Sampling(n_warmup=300, n_draws=3000),
+}
+NUMBERS = {"experts": experts, "features": features, "clusters": clusters}
+
+
+def numbers_of(name, model):
+    """Of the draws of a model."""
+    return NUMBERS[name.partition("-")[0]](name, model)
+
+
+def verdict(draws, known):
+    """The worst of the numbers, how far it is off, and the p-value of the discrepancy."""
+    scores = z_scores(draws, known)
+    worst = max(scores, key=lambda one: abs(scores[one]))
+    return worst, abs(scores[worst]), discrepancy(draws, known)[1]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_references_are_small_and_their_chains_agree(name):
+    assert os.path.getsize(FOLDER / f"{name}.npz") < MOST_BYTES
+    record = json.loads((FOLDER / f"{name}.json").read_text())
+    known = reference(name)
+    assert {one.shape for one in known.values()} == {tuple(record["shape"])}
+    assert np.prod(record["shape"]) == 10_000
+    again = diagnostics(known)
+    for key, one in record["numbers"].items():
+        assert one["rhat"] < 1.01 and one["ess"] > 1500, key
+        np.testing.assert_allclose(again[key]["mean"], one["mean"], atol=1e-3 * one["sd"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of chains that are short on purpose
+@pytest.mark.parametrize("case", SAMPLERS)
+def test_a_sampler_draws_from_the_posterior(case):
+    name, _ = case.split()
+    model = fitted(name, SAMPLERS[case])
+    worst, farthest, p_value = verdict(numbers_of(name, model), reference(name))
+    assert farthest < FARTHEST, worst
+    assert p_value > LEAST
+
+
+FAULTS = {
+    "experts-classes": ("experts-classes hmc", {"prior__scale": 1.2}),
+    "experts-quantity": ("experts-quantity hmc", {"prior__concentration": 0.0}),
+    "features-ibp": ("features-ibp gibbs", {"prior__scale": 1.1}),
+    "features-pitman-yor": ("features-pitman-yor gibbs", {"process__strength": 1.0}),
+    "clusters-finite": ("clusters-finite gibbs", {"tightness": 0.6}),
+    "clusters-infinite": ("clusters-infinite gibbs", {"alpha": 1.4}),
+}
+"""A constant of each model that is not the one of the reference."""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_constant_is_seen(name):
+    case, change = FAULTS[name]
+    model = fitted(name, SAMPLERS[case], **change)
+    _, farthest, p_value = verdict(numbers_of(name, model), reference(name))
+    assert farthest > FARTHEST or p_value < LEAST
+
+
+GUIDES = {
+    "experts-classes diagonal": Variational(guide="diagonal", temperature=1.0),
+    "experts-classes vmf": Variational(guide="vmf", temperature=1.0),
+    "experts-quantity diagonal": Variational(guide="diagonal", temperature=1.0),
+}
+TOLERANCE = {"experts-classes": 0.1, "experts-quantity": 0.3}
+"""What the mean prediction of an approximation may be off: a probability, and a quantity in units
+of its standard deviation. Starts that reach different optima are averaged."""
+
+
+def mean_predictions(numbers):
+    """Posterior means at the points of a problem."""
+    return np.array([numbers[f"prediction {i}"].mean() for i in range(3)])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("streamed", [False, True], ids=["memory", "streamed"])
+@pytest.mark.parametrize("case", GUIDES)
+def test_a_guide_predicts_as_the_posterior_does(case, streamed):
+    name, _ = case.split()
+    problem = PROBLEMS[name]
+    model = clone(problem.model).set_params(inference=GUIDES[case], random_state=3, verbose=False)
+    if streamed:
+        model.fit_stream(NpyRows(*problem.data, block_rows=8))
+    else:
+        model.fit(*problem.data)
+    away = mean_predictions(numbers_of(name, model)) - mean_predictions(reference(name))
+    assert np.abs(away).max() < TOLERANCE[name]
+    points = POINTS[problem.data[0].shape[1]]
+    said = model.predict_proba(points)[:, 1] if "classes" in name else model.predict(points)
+    np.testing.assert_allclose(said, mean_predictions(numbers_of(name, model)), atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("streamed", [False, True], ids=["memory", "streamed"])
+def test_the_guide_of_clusters_gives_the_density_of_the_posterior(streamed):
+    problem = PROBLEMS["clusters-finite"]
+    model = clone(problem.model).set_params(inference="vi", random_state=3, verbose=False)
+    (X,) = problem.data
+    model = model.fit_stream(NpyRows(X, block_rows=5)) if streamed else model.fit(X)
+    known = reference("clusters-finite")
+    expected = [np.log(np.mean(np.exp(known[f"density {i}"]))) for i in WATCHED]
+    said = model.score_samples(X)[list(WATCHED)] + np.log(4 * np.pi)
+    # Factors of three clusters for eighteen rows: which optimum is reached depends on the start.
+    np.testing.assert_allclose(said, expected, atol=0.75)
