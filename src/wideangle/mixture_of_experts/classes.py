@@ -29,7 +29,7 @@ class _ClassExperts:
 
     alike: ClassVar[bool] = True
     floor: ClassVar[None] = None
-    needed: ClassVar[tuple[str, ...]] = ("log_lik", "probability")
+    needed: ClassVar[tuple[str, ...]] = ("probability",)
 
     @property
     def n_outputs(self) -> int:
