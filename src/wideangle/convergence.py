@@ -1,9 +1,9 @@
 r"""Whether chains have converged: one rule and one sentence, in terms of predictions.
 
-Of the numbers in a trace some decide predictions (the log-likelihood, predicted probabilities of
-some rows) and others describe how a draw is made up (how many components it uses, their scale).
-The second kind often mixes slowly without any harm to the first. A fit warns about the first kind
-only; all of them are in ``diagnostics_`` and in the report.
+Of the numbers in a trace some are predictions (probabilities of some rows), and others describe how
+a draw is made up (its likelihood, how many components it uses, their scale). The second kind often
+mixes slowly without any harm to the first. A fit warns about the first kind only; all of them are
+in ``diagnostics_`` and in the report.
 
 The limits are those that predictions need. With an effective sample size of 100 the Monte Carlo
 error of a posterior mean is a tenth of the posterior standard deviation, and adds half a per cent

@@ -13,12 +13,14 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from compiling import optimised
+from counting import compilations
 from wideangle import (
     DeterminantalPrior,
     GaussianComponents,
     GaussianPrior,
     Maximise,
     MixtureOfExpertsClassifier,
+    MixtureOfExpertsRegressor,
     MutualAngular,
     MutualAngularPrior,
     PolarComponents,
@@ -582,3 +584,15 @@ def test_weights_are_repeated_rows_in_any_order_to_the_last_bit(settings):
     one = make(2, **settings).fit(X, y, sample_weight=weights)
     other = make(2, **settings).fit(X[repeated], y[repeated])
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+@pytest.mark.parametrize("family", [MixtureOfExpertsClassifier, MixtureOfExpertsRegressor])
+def test_folds_of_a_cross_validation_share_all_programs(family):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(250, 3))
+    y = (X[:, 0] > 0).astype(int)
+    model = family(2, inference=Sampling(n_warmup=4, n_draws=20), progress=False, random_state=0)
+    model.fit(X, y)
+    with compilations() as found:
+        model.fit(X[:240], y[:240])
+    assert found == []

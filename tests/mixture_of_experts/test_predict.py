@@ -109,4 +109,4 @@ def test_the_trace_is_what_each_draw_says(n_classes, monkeypatch):
     gate = np.exp(np.einsum("cskp,np->csnk", weights.gate, x[evenly(300, 256)], dtype=float))
     mass = (gate / gate.sum(-1, keepdims=True)).mean(2)
     np.testing.assert_array_equal(table.values["n_used"], (mass > predictive.USED).sum(-1))
-    assert table.needed == ("log_lik", "probability")
+    assert table.needed == ("probability",)

@@ -77,7 +77,7 @@ def test_experts_are_lines_in_the_units_of_the_user(sampled):
     units = model.target_scaling_
     expected = units.restore(rows @ raw[:, 0].T)
     np.testing.assert_allclose(rows @ model.experts_.T, expected, rtol=1e-5)
-    noise = np.log(units.scale) + rows @ raw[:, 1].T
+    noise = np.log(units.scale) + 0.5 * rows @ raw[:, 1].T
     np.testing.assert_allclose(rows @ model.noises_.T, noise, rtol=1e-4, atol=1e-4)
 
 

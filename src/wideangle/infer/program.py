@@ -217,12 +217,15 @@ def number_of_groups(state: RunState) -> int:
 
 def _group(state: RunState, i: int, n_groups: int) -> RunState:
     """The state of one group, with step sizes of its own."""
+    tuning = jax.tree.map(lambda leaf: np.asarray(leaf)[i], state.tuning)
+    if n_groups == 1:
+        return state._replace(tuning=tuning)
     size = state.keys.shape[0] // n_groups
     own = slice(i * size, (i + 1) * size)
-    latents, keys = jax.tree.map(lambda leaf: leaf[own], (state.latents, state.keys))
-    return RunState(
-        latents, jax.tree.map(lambda leaf: leaf[i], state.tuning), state.iteration, keys
-    )
+    # By NumPy, on the CPU: nothing has to be compiled.
+    cut = (state.latents, state.keys)
+    latents, keys = jax.tree.map(lambda leaf: np.asarray(leaf)[own], cut)
+    return RunState(latents, tuning, state.iteration, keys)
 
 
 def _together(parts: list[tuple[RunState, Any]]) -> tuple[RunState, Any]:
@@ -230,7 +233,7 @@ def _together(parts: list[tuple[RunState, Any]]) -> tuple[RunState, Any]:
     states, values = zip(*parts, strict=True)
     merged = RunState(
         _joined([state.latents for state in states]),
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.tuning for state in states)),
+        jax.tree.map(lambda *leaves: np.stack(leaves), *(state.tuning for state in states)),
         states[0].iteration,
         _joined([state.keys for state in states]),
     )

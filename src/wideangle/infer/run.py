@@ -134,7 +134,7 @@ def run(
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warn(message, RuntimeWarning)
-    steps_now = {name: np.mean(one.current(False)).item() for name, one in state.tuning.items()}
+    steps_now = {n: float(np.mean(np.exp(one.log_average))) for n, one in state.tuning.items()}
     return Run(
         store.draws(),
         state,
@@ -161,9 +161,9 @@ def _begin(
             )
     n_groups = groups_for(n_chains)
 
-    def of_groups(leaf: Any) -> jax.Array:
-        leaf = _strong(leaf)
-        return jnp.broadcast_to(leaf, (n_groups, *leaf.shape))
+    def of_groups(leaf: Any) -> np.ndarray:
+        leaf = np.asarray(_strong(leaf))
+        return np.broadcast_to(leaf, (n_groups, *leaf.shape))
 
     tuning = {
         name: jax.tree.map(of_groups, DualAveraging.start(step)) for name, step in steps.items()
@@ -171,8 +171,10 @@ def _begin(
     return RunState(latents, tuning, jnp.zeros((), jnp.int32), keys)
 
 
-def _strong(leaf: Any) -> jax.Array:
+def _strong(leaf: Any) -> Any:
     """An array with a definite dtype: that of a bare Python number would change in the loop."""
+    if isinstance(leaf, np.ndarray) and leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype):
+        return leaf  # as it is: nothing is compiled
     leaf = jnp.asarray(leaf)
     return jnp.asarray(leaf, leaf.dtype)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from wideangle.mixture_of_experts import likelihood as mixture
@@ -29,7 +30,7 @@ class _ClassExperts:
 
     alike: ClassVar[bool] = True
     floor: ClassVar[None] = None
-    needed: ClassVar[tuple[str, ...]] = ("log_lik", "probability")
+    needed: ClassVar[tuple[str, ...]] = ("probability",)
 
     @property
     def n_outputs(self) -> int:
@@ -136,7 +137,8 @@ def _logistic_start(data: Data, n_outputs: int) -> np.ndarray:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    rows, targets, weights = some_rows(data)
+    # NumPy's arrays: JAX would compile how rows are chosen for each number of them.
+    rows, targets, weights = (x if sp.issparse(x) else np.asarray(x) for x in some_rows(data))
     found = np.zeros((n_outputs, data.rows.shape[1]))
     live = weights > 0
     if len(np.unique(targets[live])) < 2:  # noqa: PLR2004

@@ -189,6 +189,8 @@ def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
     Axes (chain, draw, ...): predictions at some of the training rows, number of experts in use,
     mean angle between experts, and the log-likelihood where it was recorded.
     """
+    if jax.default_backend() == "cpu" and not sp.issparse(rows):
+        rows = np.asarray(rows)  # the same memory, and choosing from it compiles nothing
     reference = as_dense(rows, evenly(rows.shape[0], REFERENCE), np.float32)
     every = Draws(draws.values["weights"]).flat
     size = max(TRACE_SCORES // (every.gate.shape[1] * len(reference)), 1)

@@ -1,12 +1,14 @@
 r"""Experts that predict a quantity: a mean and a noise, both linear in the row.
 
 .. math:: p_k(y\mid x) = N\bigl(y;\ \beta_{k1}\cdot x,\ s_k(x)^2\bigr),\qquad
-          s_k(x)^2 = f^2 + \bigl(e^{-2t} + c^{-2}\bigr)^{-1},\quad t = \beta_{k2}\cdot x
+          s_k(x)^2 = f^2 + \bigl(e^{-v} + c^{-2}\bigr)^{-1},\quad v = \beta_{k2}\cdot x
 
-Targets are in units of their standard deviation. Between its two ends the noise is :math:`e^t`. The
-floor f keeps the posterior proper: an expert that passes through rows of one value exactly, such as
-the zeros of a quantity that is often 0, would gain without end from ever smaller noise. The ceiling
-c keeps rows far outside from an infinite one.
+Targets are in units of their standard deviation. Between its two ends the variance of the noise is
+:math:`e^v`. Weights of mean and noise have one prior, and columns say less of the noise than of the
+mean: with the logarithm of the deviation in the place of that of the variance, all of them were
+shrunk too much where columns say little. The floor f keeps the posterior proper: an expert that
+passes through rows of one value exactly, such as the zeros of a quantity that is often 0, would
+gain without end from ever smaller noise. The ceiling c keeps rows far outside from an infinite one.
 
 In one draw the predictive distribution of a row is a mixture of K Gaussians, and over S draws one
 of S K. All of it is in the model's units, standard deviations of the targets.
@@ -43,7 +45,7 @@ from wideangle.types import Array
 FLOOR, CEILING = 0.01, 10.0
 """Least and most noise, in standard deviations of the targets."""
 FARTHEST = 20.0
-"""Scores of the noise are cut off here, far beyond both ends: exponentials stay finite."""
+"""Scores of the noise are cut off here, beyond both ends: exponentials stay finite."""
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 LEAST_NOISE = 0.02
 """Noise that experts begin with, at least, in standard deviations of the targets."""
@@ -65,12 +67,12 @@ class Noise(NamedTuple):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class GaussianExperts:
-    """A quantity: output 0 is its mean, output 1 the logarithm of its noise."""
+    """A quantity: output 0 is its mean, output 1 the logarithm of its variance."""
 
     floor: float = FLOOR
     """Least standard deviation of the noise."""
     alike: ClassVar[bool] = False
-    needed: ClassVar[tuple[str, ...]] = ("log_lik", "prediction", "spread")
+    needed: ClassVar[tuple[str, ...]] = ("prediction", "spread")
 
     @property
     def n_outputs(self) -> int:
@@ -79,10 +81,10 @@ class GaussianExperts:
 
     def noise(self, scores: Any, numpy: Any = jnp) -> Noise:
         """The noise at scores of any shape, by JAX or by NumPy."""
-        inverse = numpy.exp(-2.0 * numpy.clip(scores, -FARTHEST, FARTHEST))
+        inverse = numpy.exp(-numpy.clip(scores, -FARTHEST, FARTHEST))
         free = 1.0 / (inverse + CEILING**-2)
         variance = self.floor**2 + free
-        return Noise(variance, free * (inverse * free) / variance)
+        return Noise(variance, 0.5 * free * (inverse * free) / variance)
 
     def terms(self, scores: Array, targets: Array) -> ExpertTerms:
         """Targets are standardised."""
@@ -132,7 +134,7 @@ class GaussianExperts:
 
 
 def _linear_start(data: Data) -> np.ndarray:
-    """Ridge regressions, (2, p), of the targets and of a constant, the log of their noise."""
+    """Ridge regressions, (2, p), of the targets and of a constant, their log variance."""
     from sklearn.linear_model import Ridge
 
     host = (x if sp.issparse(x) else np.asarray(x) for x in some_rows(data))
@@ -143,7 +145,7 @@ def _linear_start(data: Data) -> np.ndarray:
     with threadpool_limits(1, "blas"):  # the same for any threads
         means = model.fit(rows, targets, sample_weight=weights).coef_
         square = np.average((targets - model.predict(rows)) ** 2, weights=weights)
-        noise = np.full(len(targets), np.log(max(np.sqrt(square), LEAST_NOISE)))
+        noise = np.full(len(targets), np.log(max(square, LEAST_NOISE**2)))
         return np.stack([means, model.fit(rows, noise, sample_weight=weights).coef_])
 
 

@@ -237,7 +237,8 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     def _in_target_units(self, weights: np.ndarray, output: int) -> np.ndarray:
         """Weights (..., p) of the mean (output 0) or of the log noise (1) for y in its own unit."""
         units = self.target_scaling_
-        found = np.array(weights, np.float64) * (units.scale if output == 0 else 1.0)
+        # The model has the logarithm of the variance.
+        found = np.array(weights, np.float64) * (units.scale if output == 0 else 0.5)
         if self.fit_intercept:
             found[..., -1] += units.shift if output == 0 else np.log(units.scale)
         return found
@@ -245,7 +246,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     # ---- what files, ArviZ and sources ask
 
     def _output_names(self) -> dict[str, Any]:
-        return {"output": ["mean", "log noise"]}
+        return {"output": ["mean", "log variance"]}
 
     def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
         y = column_or_1d(y, dtype=np.float64)

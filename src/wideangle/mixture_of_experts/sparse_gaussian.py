@@ -28,12 +28,12 @@ from wideangle.mixture_of_experts.sparse_kernel import (
 def _gate_and_noise(scores: Any, row: int, n: int, powers: Any) -> None:
     """What exponentials are taken of first; none is positive. Gate scores become relative ones."""
     top = largest(scores, row, n)
-    two, farthest = scores.dtype.type(2.0), scores.dtype.type(FARTHEST)
+    farthest = scores.dtype.type(FARTHEST)
     for k in range(n):
         relative = scores[row, k] - top
         scores[row, k] = relative
         powers[row, k] = relative
-        powers[row, n + k] = -two * min(abs(scores[row, 2 * n + k]), farthest)
+        powers[row, n + k] = -min(abs(scores[row, 2 * n + k]), farthest)
 
 
 @njit(fastmath=LOOSE, **OPTIONS)
@@ -56,7 +56,7 @@ def _densities(
         precision[row, k] = certain
         exponent[row, k] = scores[row, k] - half * square
         scores[row, n + k] = away * certain
-        scores[row, 2 * n + k] = (square - one) * free * (inverse * free) * certain
+        scores[row, 2 * n + k] = half * (square - one) * free * (inverse * free) * certain
     top = largest(exponent, row, n)
     for k in range(n):
         exponent[row, k] -= top

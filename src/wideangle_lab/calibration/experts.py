@@ -63,8 +63,8 @@ COMMON = "common expert"
 SHARE = 0.5
 """How far coordinates follow the scales in these runs; a fit finds its own."""
 NOISE = 0.5
-"""Least noise of a quantity: one step size serves all data sets, so that they may not differ by
-orders of magnitude."""
+"""Least noise of a quantity where one step size serves all data sets: they may not differ by orders
+of magnitude then. Whole fits, each with a step of its own, have the default."""
 N_DRAWS = 31
 """Draws per data set after thinning: 32 ranks in 16 bins."""
 LARGE = (500, 11)
@@ -121,7 +121,9 @@ class Case(NamedTuple):
     @property
     def expert(self) -> ExpertLikelihood:
         """Two classes are logistic, more softmax, a quantity is Gaussian."""
-        return GaussianExperts(NOISE) if self.n_classes == 0 else experts_for(self.n_classes)
+        if self.n_classes == 0:
+            return GaussianExperts() if self.automatic else GaussianExperts(NOISE)
+        return experts_for(self.n_classes)
 
     @property
     def priors(self) -> Priors:
@@ -269,7 +271,8 @@ def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
     """Ranks among draws of whole fits: starts, both stages of warm-up, automatic length.
 
     Data sets of one class are left out, as a classifier does: which they are depends on what is
-    observed alone, so ranks stay uniform.
+    observed alone, so ranks stay uniform. Quantities are not standardised, since the prior that
+    they come from knows no unit but 1.
     """
     task = Task(
         case.priors, Pair(False, False), case.expert, Sampling(max_time=PATIENCE), verbose=False

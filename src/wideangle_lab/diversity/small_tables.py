@@ -152,7 +152,8 @@ def study_of(parts: Sequence[Parts], arms: Sequence[str], expert: ExpertLikeliho
     n_columns = prepared[0][1].shape[1]
     sizes = n_columns, n_columns * expert.n_outputs
     priors = [Pair(*map(partial(prior_of, arm), sizes, (False, True))) for arm in arms]
-    return Study(*map(_stacked, zip(*prepared, strict=True)), _stacked(priors))
+    data, test, targets = map(_stacked, zip(*prepared, strict=True))
+    return Study(data, test, targets, _stacked(priors))
 
 
 def _stacked(parts: Sequence[Any]) -> Any:
@@ -322,7 +323,7 @@ def _worst_rhat(right: np.ndarray) -> float:
 
 def main() -> None:
     """Measure the tables that the record lacks."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Repulsion on small tables, with and without.")
     parser.add_argument("record", type=Path)
     parser.add_argument("--tables", nargs="*", default=SMALL)
     parser.add_argument("--splits", type=int, default=N_SPLITS)

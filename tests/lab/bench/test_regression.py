@@ -108,10 +108,14 @@ def test_the_page_says_what_was_wished_for():
     (table,) = page.summaries(make_record())
     assert table.place() == 2
     assert [target.met for target in page.targets([table])] == [True, True, True]
-    (short,) = page.summaries(make_record(coverage=0.04, crps=1.03))
+    (near,) = page.summaries(make_record(coverage=-0.1))
+    assert near.n_counted() == pytest.approx(30)  # of one split, all of its test rows
+    assert near.missed() == ["95"] and not page.targets([near])[0].met
+    assert near._replace(n_splits=5).n_counted() == pytest.approx(100 * 1.5 / 2.2)
+    (short,) = page.summaries(make_record(coverage=-0.2, crps=1.03))
     found = page.targets([short])
     assert [target.met for target in found] == [False, True, False]
-    assert found[0].measured == "Motorcycle, acceleration 4.0 points"
+    assert "Motorcycle, acceleration, 80 %: 20.0 points, by chance 15.0" in found[0].measured
     assert "crps +3%" in found[2].measured
     text = page.render(make_record())
     assert (

@@ -13,6 +13,7 @@ from known_faults import FAULTS
 from statistical import measured
 from wideangle.latent_features.sampler import columns
 from wideangle.mixture_of_experts import sampling as moe_mcmc
+from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle_lab.calibration import cases, experts, features, page, variational
 from wideangle_lab.calibration.__main__ import main
 from wideangle_lab.calibration.verdicts import RARE
@@ -114,6 +115,16 @@ def test_a_case_in_small(name, tmp_path):
         assert record["ranks"]["passed"] and record["restarts"]["passed"]
     else:
         assert record["ranks"]["notes"]["bound_z"] > -4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("single_precision")
+def test_ranks_of_a_quantity_as_users_fit_it():
+    """Whole fits with the default least noise: data sets differ by orders of magnitude."""
+    case = experts.Case(experts.COMMON, "hmc", 0, automatic=True)
+    assert case.expert == GaussianExperts()
+    assert experts.calibrate(case, n_sets=64, seed=0).passed
+    assert experts.restart(case, n_starts=1000, seed=1).passed
 
 
 def surprise(found):
