@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows import NO_STEPS, HostRows, kept
-from wideangle.latent_features.rows.device import DenseRows, listed_rows
+from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, kept, listed_rows
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.sweep import (
     SweepStart,
