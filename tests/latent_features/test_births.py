@@ -8,18 +8,13 @@ from scipy.special import logsumexp
 
 from latent_features.test_chain import begin
 from wideangle.latent_features.sampler import births
-from wideangle.latent_features.sampler.births import (
-    Offer,
-    RowProducts,
-    Setting,
+from wideangle.latent_features.sampler.births import Offer, Setting, log_any, log_used, small
+from wideangle.latent_features.sampler.pool import (
     at_slot,
     empty_slot,
     gather,
-    log_any,
-    log_used,
     put,
     release,
-    small,
     take_out,
 )
 from wideangle.latent_features.state import Design, attached
@@ -33,10 +28,7 @@ def pool_and_features():
     chain, rows = begin(DESIGN)
     features = chain.features
     products = jnp.asarray(rows.products(np.asarray(features.components.vectors)))
-    nothing = jnp.zeros((0,))
-    return gather(
-        features, RowProducts(rows.arrays(), products, nothing, nothing), DESIGN
-    ), features
+    return gather(features, products, DESIGN), features
 
 
 def settle(monkeypatch, pool, one, birth, log_ratio):

@@ -12,7 +12,7 @@ from latent_features.test_chain import begin
 from statistical import measured
 from wideangle.latent_features import state as lfm_state
 from wideangle.latent_features.chain import Plan, run_chain
-from wideangle.latent_features.rows.device import DenseRows
+from wideangle.latent_features.rows import DenseRows
 from wideangle.latent_features.sampler import births
 from wideangle.latent_features.sampler.directions import Steps
 from wideangle.latent_features.sampler.sweep import sweep_without_assignments

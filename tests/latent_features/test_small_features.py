@@ -14,9 +14,9 @@ from latent_features.test_sweep import (
     _victims_forgotten,
 )
 from statistical import measured
-from wideangle.latent_features.rows.device import DenseRows
-from wideangle.latent_features.sampler.births import RowProducts, birth_moves
-from wideangle.latent_features.sampler.weights import draw_lengths, make_components
+from wideangle.latent_features.rows import DenseRows
+from wideangle.latent_features.sampler.births import birth_moves
+from wideangle.latent_features.sampler.weights import draw_lengths
 from wideangle.latent_features.state import Design, attached, counts_of, level_bound
 from wideangle_lab.calibration.feature_problem import (
     N_ROWS,
@@ -37,19 +37,13 @@ def restarts(features, moves):
     states = draw_states(np.random.default_rng(0), design, fixed_values, N_STATES, ROOM)
 
     def one(key, state):
-        keys = jax.random.split(key, 6)
+        keys = jax.random.split(key, 4)
         rows = draw_rows(keys[0], state)
         bound = level_bound(state.weights, counts_of(state) > 0, N_ROWS)
         level = jax.random.uniform(keys[1]) * bound
         lengths = draw_lengths(keys[2], state.hyper, (design.n_births,), design)
-        newborns = make_components(keys[3], state.hyper, design.n_births, lengths, state, design)
-        known = RowProducts(
-            DenseRows(rows),
-            rows @ state.components.vectors.T,
-            rows @ newborns.vectors[: design.n_null_moves].T,
-            jax.random.randint(keys[4], (design.n_anchored_moves,), 0, N_ROWS),
-        )
-        moved, columns, n_moved = birth_moves(keys[5], state, newborns, known, level, design)
+        known = DenseRows(rows), rows @ state.components.vectors.T
+        moved, columns, n_moved = birth_moves(keys[3], state, *known, lengths, level, design)
         return statistics(state, rows), statistics(attached(moved, columns), rows), n_moved
 
     keys = jax.random.split(jax.random.key(1), N_STATES)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from wideangle.latent_features.rows import Rows
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.start import Start, find_features
 from wideangle.latent_features.settings import Values, first_guess
-from wideangle.latent_features.state import Design
+from wideangle.latent_features.state import ROOMS, Design, room_for
 from wideangle.machine_code import share_threads
 from wideangle.types import Key
 
@@ -36,6 +37,8 @@ WATCHED = ("signal",)
 """Numbers that decide how long chains are, where that is not given."""
 SEARCH_ENTRIES, MOST_SEARCHES = 2**20, 8
 """Entries that the first searches may look at together, and their number at most."""
+PATIENCE = 0.5
+"""Of one of several searches: they fail together."""
 CLIMB, CLIMB_GROWTH, MOST_CLIMBED = 25, 1.5, 2000
 """Sweeps of a chain whose log densities are compared before it begins: at first, how many more each
 time, and at most."""
@@ -129,7 +132,7 @@ def fit(
         # there is nothing to lose, and no search has to be done again.
         work.save_all(objectives)
         bar.at(sum(work.counts), COMPILING)
-        work.rows[0].compile(work.chains[0].key, work.chains[0].features, task.design)
+        work.compile()
         if task.max_time is not None and not any(work.counts):
             deadline = began + CLIMB_TIME * task.max_time
             work.pool(on_all(lambda i: work.climb(i, deadline), "improving the features"))
@@ -172,6 +175,7 @@ class _Work:
         self.stop = threading.Event()
         self.files: list[Any] = []
         self.objectives = np.empty(0)
+        self.compiled = 0
         self.chains: list[Any] = [None] * task.n_chains
         if task.checkpoint is not None:
             self._read_files(task.checkpoint)
@@ -228,23 +232,41 @@ class _Work:
             start,
             max_features=self.task.max_features,
             hops=hops,
+            patience=PATIENCE if len(self.chains) > 1 else 1.0,
             stop=self.stop.is_set,
         )
 
     def begin(self, starts: list[Start]) -> None:
         """Make the chains that no file holds."""
-        values, design = self.task.values, self.task.design
         best = max(starts, key=lambda start: start.objective)
         for i, start in enumerate(starts):
-            if self.chains[i] is not None:
-                continue
-            rows = self.in_memory[i]
-            if best.objective - start.objective > tolerance(rows.n_rows):
-                start = best  # noqa: PLW2901
-            hyper = first_guess(start, values, design, rows)
-            if "rate" not in design.learned:  # what fits the best start: one model for all chains
-                hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
-            self.chains[i] = begin_chain(self.keys[i], start.features, start.assignments, hyper)
+            if self.chains[i] is None:
+                far = best.objective - start.objective > tolerance(self.in_memory[i].n_rows)
+                self.chains[i] = self.chain_from(i, best if far else start, best)
+
+    def chain_from(self, i: int, start: Start, best: Start) -> Chain:
+        """A chain that begins where a search has ended."""
+        values, design, rows = self.task.values, self.task.design, self.in_memory[i]
+        hyper = first_guess(start, values, design, rows)
+        if "rate" not in design.learned:  # what fits the best start: one model for all chains
+            hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
+        return begin_chain(self.keys[i], start.features, start.assignments, hyper)
+
+    def compile_early(self, start: Start) -> None:
+        """Compile the sweeps of few features while the search for them goes on.
+
+        Of many the number, and so the size of the arrays, may still change.
+        """
+        if self.chains[0] is None and room_for(len(start.features)) == ROOMS[0]:
+            chain = self.chain_from(0, start, start)
+            self.rows[0].compile(chain.key, chain.features, self.task.design)
+            self.compiled = chain.features.room
+
+    def compile(self) -> None:
+        """Compile the sweeps, unless that was done."""
+        chain = self.chains[0]
+        if chain.features.room != self.compiled:
+            self.rows[0].compile(chain.key, chain.features, self.task.design)
 
     def climb(self, i: int, deadline: float) -> np.ndarray:
         """Sweep until the log density no longer rises; its last values.
@@ -383,7 +405,11 @@ def _searched(work: _Work, on_all: Callable[..., list[Any]]) -> list[Start]:
     found = on_all(work.search, SEARCHING, n_searches(rows, n_chains))
     _pass_on(work.stop.is_set())
     best = sorted(found, key=lambda start: -start.objective)[:n_chains]
-    found = on_all(lambda i: work.improve(i, best[i]), SEARCHING)
+    works: list[Callable[[], Any]] = [
+        partial(work.improve, i, start) for i, start in enumerate(best)
+    ]
+    works.insert(0, partial(work.compile_early, best[0]))
+    _, *found = on_all(lambda i: works[i](), SEARCHING, len(works))
     _pass_on(work.stop.is_set())
     return found
 

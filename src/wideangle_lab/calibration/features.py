@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.infer.program import QUICKLY, on_cpu
-from wideangle.latent_features.rows.device import DenseRows
+from wideangle.latent_features.rows import DenseRows
 from wideangle.latent_features.sampler.directions import Steps
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.latent_features.state import Design, Features, Gamma

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from counting import CALLBACKS, bend, compilations, lines_run, read, resized
-from wideangle.latent_features.rows import device
-from wideangle.latent_features.rows.device import DenseRows
+from wideangle.latent_features.rows import DenseRows, device
 from wideangle.latent_features.sampler import assignments
 from wideangle.latent_features.sampler.directions import steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device

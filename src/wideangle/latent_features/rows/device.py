@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import Mesh
 from scipy import sparse
 
-from wideangle.latent_features.rows import Advance, Span, kept
+from wideangle.latent_features.rows import Advance, DenseRows, Span, kept, stats_of
 from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
 from wideangle.latent_features.state import (
@@ -36,32 +36,6 @@ BLOCK_ENTRIES = 2**24
 """Entries of a block of sparse rows while it is dense."""
 CHUNK = 20
 """Sweeps of one program at most; the host looks in between."""
-
-
-class DenseRows(NamedTuple):
-    """All rows as one array, (N, D)."""
-
-    rows: Array
-
-    def products(self, vectors: Array) -> Array:
-        """Inner products of each row with each vector, (N, K)."""
-        return self.rows @ vectors.T
-
-    def cross(self, assignments: Array) -> Array:
-        """Sum of the rows that use each feature, (K, D)."""
-        return assignments.T @ self.rows
-
-    def take(self, numbers: Array) -> Array:
-        """Some rows."""
-        return self.rows[numbers]
-
-    def energy(self) -> Array:
-        """Squared lengths of the rows."""
-        return jnp.sum(self.rows**2, axis=1)
-
-    def stats(self, assignments: Array) -> FeatureStats:
-        """Statistics of the rows."""
-        return _stats(self, assignments)
 
 
 class SparseRows(NamedTuple):
@@ -133,50 +107,7 @@ class SparseRows(NamedTuple):
 
     def stats(self, assignments: Array) -> FeatureStats:
         """Statistics of the rows."""
-        return _stats(self, assignments)
-
-
-class ListedRows(NamedTuple):
-    """Sparse rows for programs of the CPU: their entries row by row, never dense."""
-
-    values: Array
-    rows: Array
-    """Row of each entry, rising."""
-    columns: Array
-    offset: Array
-    """(D,) subtracted from every row."""
-    squares: Array
-    """(N,) squared lengths of the rows."""
-
-    def products(self, vectors: Array) -> Array:
-        """Inner products of each row with each vector, (N, K)."""
-
-        def one(vector: Array) -> Array:
-            terms = self.values * vector[self.columns]
-            n_rows = self.squares.shape[0]
-            total = jax.ops.segment_sum(terms, self.rows, n_rows, indices_are_sorted=True)
-            return total - vector @ self.offset
-
-        return lax.map(one, vectors).T
-
-    def cross(self, assignments: Array) -> Array:
-        """Sum of the rows that use each feature, (K, D)."""
-
-        def one(column: Array) -> Array:
-            terms = self.values * column[self.rows]
-            total = jax.ops.segment_sum(terms, self.columns, self.offset.shape[0])
-            return total - jnp.sum(column) * self.offset
-
-        return lax.map(one, assignments.T)
-
-    def take(self, numbers: Array) -> Array:
-        """Some rows, dense."""
-        chosen = jnp.arange(self.squares.shape[0])[:, None] == numbers
-        return self.cross(chosen.astype(self.values.dtype))
-
-    def energy(self) -> Array:
-        """Squared lengths of the rows."""
-        return self.squares
+        return stats_of(self, assignments)
 
 
 def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
@@ -213,27 +144,6 @@ def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseR
         jnp.asarray(filled, dtype),
         jnp.asarray(squares, dtype),
     )
-
-
-def listed_rows(matrix: Any, offset: np.ndarray | None, squares: np.ndarray) -> ListedRows:
-    """Rows of a CSR matrix, in JAX's default precision."""
-    dtype = jnp.result_type(float)
-    row_of = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
-    return ListedRows(
-        jnp.asarray(matrix.data, dtype),
-        jnp.asarray(row_of),
-        jnp.asarray(matrix.indices, jnp.int32),
-        jnp.zeros(matrix.shape[1], dtype) if offset is None else jnp.asarray(offset, dtype),
-        jnp.asarray(squares, dtype),
-    )
-
-
-def _stats(rows: DenseRows | SparseRows, assignments: Array) -> FeatureStats:
-    energy = rows.energy()
-    assignments = assignments.astype(energy.dtype)
-    cross = rows.cross(assignments)
-    count = jnp.asarray(float(energy.shape[0] * cross.shape[1]), energy.dtype)
-    return FeatureStats(assignments.T @ assignments, cross, jnp.sum(energy), count)
 
 
 class DeviceRows:
@@ -306,7 +216,7 @@ class DeviceRows:
         return kept(features, np.packbits(assignments, axis=1), gram, cross, self.n_rows)
 
 
-_stats_of = jax.jit(_stats)
+_stats_of = jax.jit(stats_of)
 _without_assignments = jax.jit(sweep_without_assignments, static_argnames="design")
 
 

@@ -12,10 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows import NO_STEPS, HostRows, kept
-from wideangle.latent_features.rows.device import DenseRows, listed_rows
+from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, kept, listed_rows
 from wideangle.latent_features.sampler.assignments import sweep_rows
-from wideangle.latent_features.sampler.births import RowProducts
 from wideangle.latent_features.sampler.sweep import (
     SweepStart,
     births,
@@ -35,7 +33,7 @@ from wideangle.latent_features.state import (
     with_room,
 )
 from wideangle.machine_code import in_ranges, njit
-from wideangle.types import Components, Key
+from wideangle.types import Key
 
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
@@ -211,9 +209,7 @@ class MemoryRows(HostRows):
         first = start_sweep.lower(key, 0, detached, design)
         start = jax.tree.map(_like, first.out_info)
         whole = start.features._replace(assignments=rows_by(width, np.uint8))
-        newborns = rows_by(design.n_null_moves, dtype)
-        products = RowProducts(self.arrays(), rows_by(width, dtype), newborns, start.seeds)
-        given = (key, 0, start._replace(features=whole), products)
+        given = (key, 0, start._replace(features=whole), self.arrays(), rows_by(width, dtype))
         second = births.lower(*given, design)
         moved, _, n_moved = jax.tree.map(_like, second.out_info)
         moved = moved._replace(assignments=rows_by(room, np.uint8))
@@ -228,27 +224,23 @@ class MemoryRows(HostRows):
     def redraw(
         self, key: Key, index: int, start: SweepStart, features: Features, design: Design
     ) -> tuple[Features, Any]:
-        """Products with features and newborns in one pass, new assignments, births and deaths."""
+        """Products with the features, new assignments, births and deaths."""
         n_live, vectors = int(start.features.n_live), np.asarray(start.vectors)
-        # As arrays of NumPy: a product outside of a compiled program would cost more than it is.
-        newborns = Components(*map(np.asarray, start.newborns)).vectors[: design.n_null_moves]
-        found = self.products(np.concatenate([vectors[:n_live], newborns]))
+        found = self.products(vectors[:n_live])
         width = width_for(n_live, start.features.room, self.n_rows)
         assignments = sweep_rows(
             start.randomness,
             _columns(start.features, features.assignments, width),
-            found[:, :n_live],
+            found,
             np.asarray(start.inner),
             np.asarray(start.features.weights),
             n_live,
             float(start.features.hyper.noise_variance),
         )
         padded = np.zeros((self.n_rows, width), vectors.dtype)
-        padded[:, :n_live] = found[:, :n_live]
-        newborns = found[:, n_live:].astype(vectors.dtype)
-        products = RowProducts(self.arrays(), padded, newborns, start.seeds)
+        padded[:, :n_live] = found
         start = start._replace(features=start.features._replace(assignments=assignments))
-        moved, columns, n_moved = births(key, index, start, products, design)
+        moved, columns, n_moved = births(key, index, start, self.arrays(), padded, design)
         return _attached(moved, columns, features.room), n_moved
 
     def arrays(self) -> Any:

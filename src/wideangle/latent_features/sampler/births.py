@@ -42,32 +42,38 @@ its column, given that it is not empty; its direction given the column, from
 :math:`\mathrm{vMF}(r\sum_n z_n e_n/\sigma^2)` and accepted on the chain of directions. With the
 column held, a weight follows the number of rows that use the feature and this number the weight, in
 small steps.
-
-Meanwhile the features are a pool of slots: newborns are put into empty ones, so that no large array
-is moved.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.latent_features import state
 from wideangle.latent_features.sampler.assignments import decide
-from wideangle.latent_features.state import (
-    Design,
-    Features,
-    Hyper,
-    StoredAssignments,
-    level_bound,
-    reorder,
+from wideangle.latent_features.sampler.pool import (
+    Feature,
+    Pool,
+    along,
+    at_slot,
+    choose,
+    empty_slot,
+    gather,
+    most_slots,
+    pick,
+    put,
+    release,
+    take_out,
+    with_cosines,
 )
+from wideangle.latent_features.state import Design, Features, Hyper, level_bound
 from wideangle.priors import stick_breaking
 from wideangle.priors.mutual_angular import pull_in_order
 from wideangle.sphere import vmf
+from wideangle.sphere.geometry import normalise
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -92,58 +98,15 @@ class RowAccess(Protocol):
         ...
 
 
-class RowProducts(NamedTuple):
-    """What the moves need of the rows."""
-
-    rows: Any
-    """As :class:`RowAccess`."""
-    features: Array
-    """(N, L) inner products with the first L features; there are none behind."""
-    newborns: Array
-    """(N, n) with the vectors of null births."""
-    seeds: Array
-    """(m,) numbers of the rows of anchored births."""
-
-
-class Pool(NamedTuple):
-    """Features while some of them come and go, in slots; in order of weight again at the end.
-
-    An empty slot has no weight, length or count; what else is in it counts for nothing.
-    """
-
-    weights: Array
-    components: Components
-    cosines: Array
-    """(K, K) between directions; empty where their order does not matter."""
-    counts: Array
-    columns: Array
-    """(K, N) rows that use each feature, as floats."""
-    products: Array
-    """(K, N) inner products of the features with the rows."""
-    n_accepted: Array
-
-
-class Feature(NamedTuple):
-    """One feature, its slot and what goes with it."""
-
-    slot: Array
-    weight: Scalar
-    direction: Array
-    length: Scalar
-    column: Array
-    """(N,) rows that use it."""
-    product: Array
-    """(N,)"""
-
-
 class Setting(NamedTuple):
     """What all moves of a sweep share."""
 
     level: Scalar
     hyper: Hyper
-    newborns: Components
-    """Vectors from the prior, one for each birth."""
-    known: RowProducts
+    lengths: Array
+    """Of newborns, from the prior, one for each birth."""
+    rows: Any
+    """As :class:`RowAccess`."""
     energy: Array
     """(N,) squared lengths of the rows."""
     highest: float
@@ -184,26 +147,28 @@ def small(n_rows: int) -> float:
 def birth_moves(
     key: Key,
     features: Features,
-    newborns: Components,
-    products: RowProducts,
+    rows: Any,
+    products: Array,
+    lengths: Array,
     level: Scalar,
     design: Design,
 ) -> tuple[Features, Array, Array]:
     """All births, deaths and cycles of a sweep.
 
-    ``newborns`` are vectors from the prior, first those of the null births. Returns the features
-    with their assignments set aside, the columns from which those are taken up again, and the
-    number of moves accepted.
+    ``rows`` are as :class:`RowAccess`, ``products`` those with the features, and ``lengths`` from
+    the prior, one for each birth. Returns the features with their assignments set aside, the
+    columns from which those are taken up again, and the number of moves accepted.
     """
     pool = gather(features, products, design)
-    setting = _setting(features, newborns, products, level, design)
+    setting = _setting(features, rows, lengths, level, design)
     kinds = (
-        (design.n_null_moves, _null_move),
-        (design.n_anchored_moves, _anchored_move),
+        (design.n_null_moves, partial(_birth_or_death, anchored=False)),
+        (design.n_anchored_moves, partial(_birth_or_death, anchored=True)),
         (design.n_cycles, _cycle),
     )
     n_moves = sum(n for n, _ in kinds)
-    chances = _draw_chances(key, n_moves, setting) if n_moves else None
+    dim = features.components.directions.shape[1]
+    chances = _draw_chances(key, n_moves, dim, setting) if n_moves else None
     first = 0
     for n, move in kinds:
         if n:  # a loop over none would still be traced, over vectors that are not there
@@ -219,21 +184,20 @@ def birth_moves(
 
 
 def _setting(
-    features: Features, newborns: Components, products: RowProducts, level: Scalar, design: Design
+    features: Features, rows: Any, lengths: Array, level: Scalar, design: Design
 ) -> Setting:
-    hyper, energy = features.hyper, products.rows.energy()
+    hyper, energy = features.hyper, rows.energy()
     highest = small(len(energy))
     total = stick_breaking.log_total_rate(hyper.buffet, level, highest)
     normaliser = jnp.zeros_like(hyper.concentration)
     if design.ordered:
         normaliser = log_mean_exp(hyper.concentration, features.components.directions.shape[1])
-    return Setting(level, hyper, newborns, products, energy, highest, total, normaliser)
+    return Setting(level, hyper, lengths, rows, energy, highest, total, normaliser)
 
 
-def _draw_chances(key: Key, n: int, setting: Setting) -> Chances:
+def _draw_chances(key: Key, n: int, dim: int, setting: Setting) -> Chances:
     """Random numbers of ``n`` moves."""
     n_rows, dtype = len(setting.energy), setting.energy.dtype
-    dim = setting.newborns.directions.shape[1]
     keys = jax.random.split(key, 6)
     buffet, share = setting.hyper.buffet, jax.random.uniform(keys[0], (n, 5), dtype)
     weights = stick_breaking.place_weight(share[:, 4], buffet, setting.level, setting.highest)
@@ -251,62 +215,65 @@ def _draw_chances(key: Key, n: int, setting: Setting) -> Chances:
 # ---------------------------------------------------------------- births and deaths
 
 
-def _null_move(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
-    """Birth or death of a feature that explains nothing."""
+def _birth_or_death(
+    chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design, *, anchored: bool
+) -> Pool:
+    """Birth or death of a feature that explains a row, and others with it, or nothing."""
     birth = chances.uniforms[0] < 0.5  # noqa: PLR2004
     candidates = small_ones(pool, setting)
     old = at_slot(pool, pick(chances.picks[0], candidates))
-    newborn: Components = jax.tree.map(lambda leaf: leaf[turn], setting.newborns)
-    new = Feature(
-        empty_slot(pool),
-        chances.weight,
-        newborn.directions,
-        newborn.magnitudes,
-        jnp.zeros_like(old.column),
-        setting.known.newborns[:, turn],
-    )
-    one = _choose(birth, new, old)
-    without = take_out(pool, jnp.where(birth, len(candidates), one.slot))
+    without = take_out(pool, jnp.where(birth, len(candidates), old.slot))
+    vector, anchor = _newborn(chances, turn, setting, design), None
+    if anchored:
+        row = chances.picks[1] % len(old.column)
+        anchor = _anchor(
+            without, jnp.where(birth, row, pick(chances.picks[1], old.column > 0)), setting
+        )
+        vector = _given_row(chances, anchor.rest, vector, setting.hyper, design)
+    product = setting.rows.products(vector.directions[None])[:, 0] * vector.magnitudes
+    empty = jnp.zeros_like(old.column)
+    one = choose(birth, Feature(empty_slot(pool), chances.weight, *vector, empty, product), old)
     gain = _gain(without, one, setting.hyper)
-    column = decide(_logit(one.weight) + gain, chances.rows).astype(gain.dtype)
-    one = one._replace(column=jnp.where(birth, column, one.column))
-    possible = jnp.where(birth, jnp.any(column > 0), jnp.any(candidates))
+    column = decide(_logit(one.weight) + gain, chances.rows)
+    if anchor is not None:
+        column |= anchor.here
+    one = one._replace(column=jnp.where(birth, column.astype(gain.dtype), one.column))
+    possible = jnp.where(birth, jnp.any(column), jnp.any(candidates))
     offer = Offer(birth, possible, jnp.sum(candidates) + birth)
-    fit = log_used(one.weight, gain)
+    if anchor is None:
+        fit = log_used(one.weight, gain)
+    else:
+        fit = _anchored_fit(one, gain, anchor, setting.hyper, design)
     return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
 
 
-def _anchored_move(
-    chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design
-) -> Pool:
-    """Birth or death of a feature that explains a row, and others with it."""
-    hyper, known, energy = setting.hyper, setting.known, setting.energy
-    birth = chances.uniforms[0] < 0.5  # noqa: PLR2004
-    candidates = small_ones(pool, setting)
-    old = at_slot(pool, pick(chances.picks[0], candidates))
-    seed = known.seeds[turn - design.n_null_moves]
-    row = jnp.where(birth, seed, pick(chances.picks[1], old.column > 0))
-    without = take_out(pool, jnp.where(birth, len(candidates), old.slot))
-    vectors = without.components.vectors[: len(pool.columns)]
+def _newborn(chances: Chances, turn: Array, setting: Setting, design: Design) -> Components:
+    """A vector from the prior, its direction uniform."""
+    if design.features == "gaussian":
+        return Components.from_vectors(chances.side / jnp.sqrt(setting.hyper.rate))
+    return Components(normalise(chances.side), setting.lengths[turn])
+
+
+class Anchor(NamedTuple):
+    """The row that a birth begins with."""
+
+    here: Array
+    """(N,) which row it is."""
+    rest: Array
+    """(D,) what the other features leave of it."""
+    square: Scalar
+    """The squared length of that."""
+
+
+def _anchor(without: Pool, row: Array, setting: Setting) -> Anchor:
+    vectors = without.components.vectors[: len(without.columns)]
     present = without.weights[: len(vectors)] > 0
     used, products = present * without.columns[:, row], without.products[:, row]
     mean = used @ vectors
     # |x - mean|^2 without x: the products with its own features are known of every row.
-    square = energy[row] - 2 * used @ products + mean @ mean
-    newborn = jax.tree.map(lambda leaf: leaf[turn], setting.newborns)
-    x = known.rows.take(row[None])[0]
-    vector = _given_row(chances, x - mean, newborn, hyper, design)
-    product = known.rows.products(vector.directions[None])[:, 0] * vector.magnitudes
-    empty = jnp.zeros_like(old.column)
-    new = Feature(empty_slot(pool), chances.weight, *vector, empty, product)
-    one = _choose(birth, new, old)
-    gain = _gain(without, one, hyper)
-    here = jnp.arange(len(gain)) == row
-    column = decide(_logit(one.weight) + gain, chances.rows) | here
-    one = one._replace(column=jnp.where(birth, column.astype(gain.dtype), one.column))
-    fit = _anchored_fit(one, jnp.where(here, 0.0, gain), square, mean.size, hyper, design)
-    offer = Offer(birth, birth | jnp.any(candidates), jnp.sum(candidates) + birth)
-    return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
+    square = setting.energy[row] - 2 * used @ products + mean @ mean
+    rest = setting.rows.take(row[None])[0] - mean
+    return Anchor(jnp.arange(len(setting.energy)) == row, rest, square)
 
 
 class Offer(NamedTuple):
@@ -355,13 +322,10 @@ def _given_row(
 
 
 def _anchored_fit(
-    one: Feature, gain: Array, square: Scalar, dim: int, hyper: Hyper, design: Design
+    one: Feature, gain: Array, anchor: Anchor, hyper: Hyper, design: Design
 ) -> Scalar:
-    """The F of an anchored birth.
-
-    ``gain`` is that of the other rows, 0 for the anchor, which then adds nothing to the sum;
-    ``square`` is the squared length of what is left of the anchor.
-    """
+    """The F of an anchored birth, in which the anchor adds nothing to the sum over rows."""
+    dim, square, gain = anchor.rest.size, anchor.square, jnp.where(anchor.here, 0.0, gain)
     fit = jnp.log(1.0 * len(gain)) - jnp.log(jnp.sum(one.column)) + jnp.log(one.weight)
     fit += log_used(one.weight, gain)
     if design.features == "gaussian":
@@ -427,9 +391,9 @@ def _cycle(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: 
 def _moved(
     chances: Chances, without: Pool, old: Feature, setting: Setting, design: Design
 ) -> Feature:
-    along = _along(without, old)
-    new = _move_numbers(chances, without, old, along, setting, design)
-    gain = new.length * (along - 0.5 * new.length) / setting.hyper.noise_variance
+    aligned = along(without, old)
+    new = _move_numbers(chances, without, old, aligned, setting, design)
+    gain = new.length * (aligned - 0.5 * new.length) / setting.hyper.noise_variance
     column = _not_empty(chances.uniforms[2], chances.rows, _logit(new.weight) + gain)
     return _move_vector(chances, without, new._replace(column=column), setting, design)
 
@@ -471,7 +435,7 @@ def _move_vector(
     chances: Chances, without: Pool, old: Feature, setting: Setting, design: Design
 ) -> Feature:
     """The direction (of Gaussian features the vector) given the column."""
-    hyper, rows = setting.hyper, setting.known.rows
+    hyper, rows = setting.hyper, setting.rows
     n_slots = len(without.columns)
     shared = without.columns @ old.column * without.components.magnitudes[:n_slots]
     pull = rows.cross(old.column[:, None])[0] - shared @ without.components.directions[:n_slots]
@@ -490,7 +454,7 @@ def _move_vector(
         change = hyper.concentration * (_pull_with(without, one) - _pull_with(without, old))
         accepted = _accepts(chances.uniforms[3], change)
     along = rows.products(one.direction[None])[:, 0]
-    return _choose(accepted, one._replace(product=along * one.length), old)
+    return choose(accepted, one._replace(product=along * one.length), old)
 
 
 def _log_weight(log_weight: Scalar, hyper: Hyper) -> Scalar:
@@ -528,128 +492,14 @@ def _not_empty(uniform: Scalar, uniforms: Array, logit: Array) -> Array:
     return ((index == first) | ((index > first) & free)).astype(logit.dtype)
 
 
-# ---------------------------------------------------------------- the pool
-
-
-def gather(features: Features, products: RowProducts, design: Design) -> Pool:
-    """A pool of these features, with empty slots behind."""
-    assert not isinstance(features.assignments, StoredAssignments)
-    width = products.features.shape[1]
-    columns = jnp.asarray(features.assignments[:, :width], products.features.dtype).T
-    directions = features.components.directions
-    spare = ((0, min(design.n_spare, features.room - width)), (0, 0))
-    return Pool(
-        features.weights,
-        features.components,
-        directions @ directions.T if design.ordered else jnp.zeros((0, 0), directions.dtype),
-        jnp.zeros_like(features.weights).at[:width].set(jnp.sum(columns, axis=1)),
-        jnp.pad(columns, spare),
-        jnp.pad(products.features.T, spare),
-        jnp.zeros((), jnp.int32),
-    )
-
-
-def release(pool: Pool, features: Features) -> tuple[Features, Array]:
-    """The features of the pool in order of weight, assignments set aside, and their columns."""
-    n_rows = pool.columns.shape[1]
-    columns = pool.columns.T.astype(jnp.uint8)
-    index = jnp.arange(features.room)
-    stored = jnp.where(index < len(pool.columns), index, -1)
-    features = features._replace(
-        weights=pool.weights,
-        components=pool.components,
-        assignments=StoredAssignments(pool.counts.astype(jnp.int32), stored, n_rows),
-    )
-    order = jnp.argsort(-pool.weights, stable=True)
-    return reorder(features, order, jnp.sum(pool.weights > 0)), columns
-
-
 def small_ones(pool: Pool, setting: Setting) -> Array:
     """Which slots hold small features that are used."""
     return (pool.counts > 0) & (pool.weights < setting.highest)
 
 
-def pick(bits: Array, candidates: Array) -> Array:
-    """One of the marked slots at random; the first slot where there is none."""
-    place = bits % jnp.maximum(jnp.sum(candidates), 1).astype(bits.dtype)
-    return jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == place))
-
-
-def empty_slot(pool: Pool) -> Array:
-    """The first slot that is free, or one beyond the end."""
-    free = pool.weights[: len(pool.columns)] == 0
-    return jnp.where(jnp.any(free), jnp.argmax(free), len(pool.weights))
-
-
-def at_slot(pool: Pool, slot: Array) -> Feature:
-    """The feature of a slot."""
-    directions, lengths = pool.components
-    parts = (pool.weights, directions, lengths, pool.columns, pool.products)
-    return Feature(slot, *(part[slot] for part in parts))
-
-
-def take_out(pool: Pool, slot: Array) -> Pool:
-    """The pool without the feature of a slot, whose column stays and counts for nothing."""
-    directions, lengths = pool.components
-    return pool._replace(
-        weights=pool.weights.at[slot].set(0.0, mode="drop"),
-        components=Components(directions, lengths.at[slot].set(0.0, mode="drop")),
-        counts=pool.counts.at[slot].set(0, mode="drop"),
-    )
-
-
-def put(pool: Pool, one: Feature) -> Pool:
-    """Write a feature into its slot; a slot beyond the end is not written."""
-    directions, lengths = pool.components
-    slot = one.slot
-    return pool._replace(
-        weights=pool.weights.at[slot].set(one.weight, mode="drop"),
-        components=Components(
-            directions.at[slot].set(one.direction, mode="drop"),
-            lengths.at[slot].set(one.length, mode="drop"),
-        ),
-        cosines=with_cosines(pool, one) if pool.cosines.size else pool.cosines,
-        counts=pool.counts.at[slot].set(
-            jnp.where(one.weight > 0, jnp.sum(one.column), 0), mode="drop"
-        ),
-        columns=pool.columns.at[slot].set(one.column, mode="drop"),
-        products=pool.products.at[slot].set(one.product, mode="drop"),
-    )
-
-
-def with_cosines(pool: Pool, one: Feature) -> Array:
-    """Cosines of the pool with those of one feature in its slot."""
-    slot = one.slot
-    own = (
-        (pool.components.directions @ one.direction)
-        .at[slot]
-        .set(one.direction @ one.direction, mode="drop")
-    )
-    return pool.cosines.at[slot].set(own, mode="drop").at[:, slot].set(own, mode="drop")
-
-
-def most_slots(pool: Pool, design: Design) -> int:
-    """Features that a pool may have; in wide arrays, as many as a sweep may begin with.
-
-    A sweep that could not be undone, because the next one would begin with too many features to
-    change any assignment, would be wrong.
-    """
-    room = pool.weights.shape[0]
-    return room - design.n_spare if room >= state.WIDE else room
-
-
-def _along(without: Pool, one: Feature) -> Array:
-    """Products of the direction of a feature with what the others leave of the rows, (N,)."""
-    lengths = without.components.magnitudes[: len(without.columns)]
-    cosines = without.components.directions[: len(without.columns)] @ one.direction
-    product = one.product / jnp.where(one.length > 0, one.length, 1.0)
-    return product - (lengths * cosines) @ without.columns
-
-
 def _gain(without: Pool, one: Feature, hyper: Hyper) -> Array:
     """Log-likelihood that each row gains from a feature that is not in the pool."""
-    along = _along(without, one)
-    return one.length * (along - 0.5 * one.length) / hyper.noise_variance
+    return one.length * (along(without, one) - 0.5 * one.length) / hyper.noise_variance
 
 
 def _accepts(uniform: Scalar, log_ratio: Scalar) -> Array:
@@ -659,7 +509,3 @@ def _accepts(uniform: Scalar, log_ratio: Scalar) -> Array:
 
 def _logit(weight: Scalar) -> Scalar:
     return jnp.log(weight) - jnp.log1p(-weight)
-
-
-def _choose(condition: Array, new: Feature, old: Feature) -> Feature:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

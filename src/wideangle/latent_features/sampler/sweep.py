@@ -20,14 +20,13 @@ from jax.scipy.special import gammaln
 
 from wideangle.infer.program import QUICKLY
 from wideangle.latent_features.sampler.assignments import Randomness, draw_randomness
-from wideangle.latent_features.sampler.births import RowProducts, birth_moves
+from wideangle.latent_features.sampler.births import birth_moves
 from wideangle.latent_features.sampler.columns import sweep_columns
 from wideangle.latent_features.sampler.directions import Moved, Steps, move_vectors
 from wideangle.latent_features.sampler.hyper import redraw_hyper
 from wideangle.latent_features.sampler.weights import (
     Slice,
     log_chain,
-    make_components,
     only_active,
     redraw_atoms,
     without_tail,
@@ -45,15 +44,13 @@ from wideangle.latent_features.state import (
     residual_energy,
 )
 from wideangle.priors.stick_breaking import log_marginal
-from wideangle.types import Array, Components, Key, Scalar
+from wideangle.types import Array, Key, Scalar
 
 
 class Keys(NamedTuple):
     """Randomness of the parts of a sweep."""
 
     atoms: Key
-    newborns: Key
-    seeds: Key
     assignments: Key
     births: Key
     vectors: Key
@@ -64,9 +61,8 @@ class SweepStart(NamedTuple):
     """A sweep up to the first use of the rows."""
 
     features: Features
-    newborns: Components
-    seeds: Array
-    """Rows that features may be born to explain."""
+    lengths: Array
+    """Of features that may be born."""
     randomness: Randomness
     vectors: Array
     """(K, D) the features."""
@@ -105,12 +101,9 @@ def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
         features, level, lengths = redraw_atoms(keys.atoms, detached(features), design)
         features = attached(features, stored)
     vectors = features.components.vectors
-    n_new = design.n_births
-    n_rows = features.assignments.shape[0]
     return SweepStart(
         features,
-        make_components(keys.newborns, features.hyper, n_new, lengths, features, design),
-        jax.random.randint(keys.seeds, (design.n_anchored_moves,), 0, n_rows),
+        lengths,
         draw_randomness(keys.assignments, features.room, vectors.dtype),
         vectors,
         vectors @ vectors.T,
@@ -189,13 +182,13 @@ def start_sweep(key: Key, index: Array, features: Features, design: Design) -> S
 
 @on_host
 def births(
-    key: Key, index: Array, start: SweepStart, products: RowProducts, design: Design
+    key: Key, index: Array, start: SweepStart, rows: Any, products: Array, design: Design
 ) -> tuple[Features, Array, Array]:
     """Births and deaths; then inactive features that are not part of the state are dropped.
 
     Assignments are detached; the columns to attach, and the number of moves accepted.
     """
-    return _births(_keys(key, index), start, products, design)
+    return _births(_keys(key, index), start, rows, products, design)
 
 
 @on_host
@@ -221,10 +214,10 @@ def _keys(key: Key, index: Array) -> Keys:
 
 
 def _births(
-    keys: Keys, start: SweepStart, products: RowProducts, design: Design
+    keys: Keys, start: SweepStart, rows: Any, products: Array, design: Design
 ) -> tuple[Features, Array, Array]:
     features, columns, n_moved = birth_moves(
-        keys.births, start.features, start.newborns, products, start.slice.level, design
+        keys.births, start.features, rows, products, start.lengths, start.slice.level, design
     )
     return without_unused(features, design), columns, n_moved
 
@@ -247,9 +240,7 @@ def sweep_on_device(
     """
     keys = split(key)
     start = begin(keys, features, design)
-    newborns = start.newborns.vectors[: design.n_null_moves]
-    found = rows.products(jnp.concatenate([start.vectors, newborns]))  # one pass over the rows
-    products, of_newborns = found[:, : features.room], found[:, features.room :]
+    products = rows.products(start.vectors)
     assignments = sweep_columns(
         start.randomness,
         start.features.assignments,
@@ -261,8 +252,7 @@ def sweep_on_device(
         fixed_length=fixed_length,
     )
     start = start._replace(features=start.features._replace(assignments=assignments))
-    needed = RowProducts(rows, products, of_newborns, start.seeds)
-    moved, columns, n_moved = _births(keys, start, needed, design)
+    moved, columns, n_moved = _births(keys, start, rows, products, design)
     moved = attached(moved, columns)
     stats = rows.stats(moved.assignments)
     end, info = finish(keys, moved, stats, _probed(moved), design, steps, n_moved)

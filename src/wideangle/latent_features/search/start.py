@@ -83,6 +83,7 @@ def find_features(
     *,
     max_features: int = 100,
     hops: int | None = None,
+    patience: float = 1.0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Start:
     r"""Search for binary features: :math:`x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I)`.
@@ -106,6 +107,9 @@ def find_features(
         Groups of features to think over again; by default the search first goes on until it brings
         nothing more, then come 100 for few features, and for many until 30 in a row bring nothing,
         at most 60.
+    patience : float
+        Share of the failures in a row after which hops end otherwise; for one of several searches
+        of the same rows, which fail for all of them.
     stop : callable, optional
         Asked between hops; when it says yes, what there is is returned.
     """
@@ -130,7 +134,7 @@ def find_features(
         best = Found(start.features / scale, start.assignments, noise, worth)
     if hops is None:
         best = _go_on(rng, problem, best, effort, stop)
-    best, history = _hops(rng, problem, best, effort, hops, stop)
+    best, history = _hops(rng, problem, best, effort, hops, patience, stop)
     return Start(
         best.features * scale,
         best.assignments,
@@ -181,6 +185,7 @@ def _hops(
     best: Found,
     effort: Effort,
     n_hops: int | None,
+    patience: float,
     stop: Callable[[], bool],
 ) -> tuple[Found, list[float]]:
     """Rethink groups of features, or all of them if they are few; keep what is better."""
@@ -189,7 +194,7 @@ def _hops(
     for i in range(FEW_HOPS if n_hops is None else n_hops):
         n_features = len(best.features)
         many = n_features > FEW
-        enough = MANY_FAILURES if many else FEW_FAILURES
+        enough = patience * (MANY_FAILURES if many else FEW_FAILURES)
         if n_hops is None and (failures >= enough or (many and i >= MANY_HOPS)):
             break
         if stop():
