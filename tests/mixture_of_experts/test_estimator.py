@@ -591,7 +591,7 @@ def test_folds_of_a_cross_validation_share_all_programs(family):
     generator = np.random.default_rng(0)
     X = generator.normal(size=(250, 3))
     y = (X[:, 0] > 0).astype(int)
-    model = family(2, inference=Sampling(n_warmup=4, n_draws=20), progress=False, random_state=0)
+    model = family(2, inference=Sampling(n_warmup=4, n_draws=20), verbose=False, random_state=0)
     model.fit(X, y)
     with compilations() as found:
         model.fit(X[:240], y[:240])
