@@ -28,7 +28,7 @@ def written_out(found, x):
     weights = found.values["weights"]
     gate = np.exp(np.einsum("...kp,np->...kn", weights.gate, x, dtype=float))
     scores = np.einsum("...kop,np->...kon", weights.experts, x, dtype=float)
-    variance = 0.02**2 + 1.0 / (np.exp(-2.0 * scores[..., 1, :]) + 1e-2)
+    variance = 0.02**2 + 1.0 / (np.exp(-scores[..., 1, :]) + 1e-2)
     return gate / gate.sum(-2, keepdims=True), scores[..., 0, :], np.sqrt(variance)
 
 
@@ -119,7 +119,7 @@ def test_a_row_does_not_depend_on_the_rows_around_it():
 def test_the_trace_watches_mean_and_spread():
     found, x = draws(), rows(300)
     table = predictive.trace(EXPERT, found, x)
-    assert table.needed == ("log_lik", "prediction", "spread")
+    assert table.needed == ("prediction", "spread")
     watched = x[evenly(300, predictive.REFERENCE)][: predictive.WATCHED]
     gate, mean, deviation = written_out(found, watched)
     by_draw = np.sum(gate * mean, axis=2)
