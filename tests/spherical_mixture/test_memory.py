@@ -12,7 +12,7 @@ import resource, sys
 from wideangle import Maximise, SphericalMixture
 from wideangle.streaming import NpyRows
 SphericalMixture(
-    4, inference=Maximise(n_starts=1, n_passes=2), progress=False, random_state=0
+    4, inference=Maximise(n_starts=1, n_passes=2), verbose=False, random_state=0
 ).fit_stream(NpyRows(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
