@@ -96,6 +96,7 @@ SMALL = [
     "experts/mutual-angular II/geodesic",
     "experts/vmf/metropolis",
     "experts/dpp/geodesic",
+    "clusters/mutual-angular I/finite",
     "features/gaussian/ibp",
     "features/vmf/pitman-yor",
     "features/mutual-angular, together/ibp",
