@@ -92,7 +92,7 @@ def test_a_users_word_for_missing(file):
         ("a.csv", "", "FILE is empty."),
         ("a.csv", " \n\n", "FILE is empty."),
         ("a.csv", "a,b\n", "FILE has names of columns and no rows."),
-        ("a.csv", b"\x89PNG\0\0\1", "FILE is not a table in text: it holds bytes"),
+        ("a.csv", b"\x89PNG\0\0\1", "FILE is not a text file: it contains binary data"),
         ("a.csv", b"a,b\n\xff\xfe,2\n", "FILE is not text in UTF-8"),
         ("a.csv", "a,b,a\n1,2,3\n", "FILE: the name 'a' is that of columns 1 and 3"),
         ("a.csv", "a,,b\n1,2,3\n", "FILE: column 2 has no name."),

@@ -20,7 +20,9 @@ def changed(run, **metrics):
 
 def with_weights(run, gate, experts):
     model = copy.copy(run.model)
-    model._representative = Weights(np.array(gate, float), np.array(experts, float)[:, None])
+    found = Weights(np.array(gate, float), np.array(experts, float)[:, None])
+    draws = Weights(*(np.tile(part, (1, 20, *[1] * part.ndim)) for part in found))
+    model._representative, model.posterior_ = found, Draws({"weights": draws})
     return replace(run, model=model)
 
 
