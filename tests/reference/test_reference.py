@@ -45,7 +45,7 @@ def experts(name, model):
     gate, vectors = (np.asarray(one, np.float64) for one in weights)
     if name == "experts-classes":
         return class_numbers(gate, vectors[..., 0, :])
-    scales = {key: np.asarray(value, np.float64) for key, value in values["scales"].items()}
+    scales = {key: np.asarray(value, np.float64) for key, value in values.get("scales", {}).items()}
     return quantity_numbers(gate, vectors, scales)
 
 
