@@ -90,10 +90,10 @@ def classes(seed: int) -> tuple[Numbers, dict[str, Any]]:
     rate = shape / (CLASSES["scale"] * np.sqrt(3.0))
 
     def model() -> None:
-        vectors = {}
+        vectors: dict[str, Any] = {}
         for name in ("gate", "experts"):
             free = numpyro.sample(f"{name} free", dist.Normal(0, 1).expand([n, 3]).to_event(2))
-            lengths = numpyro.sample(f"{name} lengths", dist.Gamma(shape, rate).expand([n]))
+            lengths: Any = numpyro.sample(f"{name} lengths", dist.Gamma(shape, rate).expand([n]))
             numpyro.factor(f"{name} chain", chain_of_three(units(free), CLASSES["concentration"]))
             vectors[name] = numpyro.deterministic(name, lengths[:, None] * units(free))
         gate = jax.nn.log_softmax(vectors["gate"] @ rows.T, axis=0)
