@@ -18,7 +18,8 @@ n_processes = given.get("processes", 1)
 if n_processes > 1:
     from wideangle.sharding import join
 
-    join(f"localhost:{given['port']}", n_processes, given["process"], patience_seconds=15)
+    patience = given.get("patience", 15)
+    join(f"localhost:{given['port']}", n_processes, given["process"], patience_seconds=patience)
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402

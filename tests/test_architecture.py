@@ -43,7 +43,7 @@ LAYERS = {
     "infer": "types checks messages sphere posterior diagnostics sharding",
     "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
-    "streaming": "types checks infer",
+    "streaming": "types checks infer sharding",
     # A family never imports a family.
     "latent_features": FOUNDATION,
     "mixture_of_experts": FOUNDATION,

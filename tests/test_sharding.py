@@ -127,7 +127,7 @@ def test_when_a_process_dies_the_other_says_so_and_the_fit_can_be_taken_up(tmp_p
 @pytest.mark.slow
 def test_two_processes_share_the_reading_of_a_streamed_fit():
     alone = end(begin(what="stream"))
-    both = [end(process) for process in company(2, what="stream")]
+    both = [end(process) for process in company(2, what="stream", patience=90)]
     assert len(alone["own"]) == 80
     assert [set(one["own"]) for one in both] == [set(range(0, 80, 2)), set(range(1, 80, 2))]
     assert both[0]["classes"] == both[1]["classes"] == alone["classes"] == ["no", "yes"]
@@ -140,7 +140,7 @@ def test_two_processes_share_the_reading_of_a_streamed_fit():
 
 @pytest.mark.slow
 def test_what_one_process_finds_wrong_all_of_them_say():
-    for process in company(2, what="stream", bad_row=1337):
+    for process in company(2, what="stream", patience=90, bad_row=1337):
         _, err = process.communicate(timeout=110)
         assert process.returncode != 0
         assert "nan in row 1337, column 1" in err, err[-2000:]

@@ -88,8 +88,8 @@ def quantity_numbers(gate: np.ndarray, experts: np.ndarray, scales: dict[str, An
     X, y = quantity_rows()
 
     def parts(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, log_noise = np.moveaxis(np.einsum("...kop,np->...kon", experts, rows), -2, 0)
-        inverse = np.exp(-2.0 * np.clip(log_noise, -20, 20)) + QUANTITY["ceiling"] ** -2
+        mean, log_variance = np.moveaxis(np.einsum("...kop,np->...kon", experts, rows), -2, 0)
+        inverse = np.exp(-np.clip(log_variance, -20, 20)) + QUANTITY["ceiling"] ** -2
         return mean, QUANTITY["floor"] ** 2 + 1.0 / inverse
 
     rows, points = with_constant(X), with_constant(POINTS[1])

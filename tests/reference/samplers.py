@@ -90,10 +90,10 @@ def classes(seed: int) -> tuple[Numbers, dict[str, Any]]:
     rate = shape / (CLASSES["scale"] * np.sqrt(3.0))
 
     def model() -> None:
-        vectors = {}
+        vectors: dict[str, Any] = {}
         for name in ("gate", "experts"):
             free = numpyro.sample(f"{name} free", dist.Normal(0, 1).expand([n, 3]).to_event(2))
-            lengths = numpyro.sample(f"{name} lengths", dist.Gamma(shape, rate).expand([n]))
+            lengths: Any = numpyro.sample(f"{name} lengths", dist.Gamma(shape, rate).expand([n]))
             numpyro.factor(f"{name} chain", chain_of_three(units(free), CLASSES["concentration"]))
             vectors[name] = numpyro.deterministic(name, lengths[:, None] * units(free))
         gate = jax.nn.log_softmax(vectors["gate"] @ rows.T, axis=0)
@@ -125,14 +125,14 @@ def quantity(seed: int) -> tuple[Numbers, dict[str, Any]]:
         gates = numpyro.deterministic("gate", scales["gate"] * free["gate"])
         experts = scales["common"] * common + scales["experts"] * free["experts"]
         experts = numpyro.deterministic("experts", experts.reshape(n, 2, 2))
-        mean, log_noise = jnp.moveaxis(jnp.einsum("kop,np->kon", experts, rows), 1, 0)
-        inverse = jnp.exp(-2.0 * log_noise) + QUANTITY["ceiling"] ** -2
+        mean, log_variance = jnp.moveaxis(jnp.einsum("kop,np->kon", experts, rows), 1, 0)
+        inverse = jnp.exp(-log_variance) + QUANTITY["ceiling"] ** -2
         noise = jnp.sqrt(QUANTITY["floor"] ** 2 + 1.0 / inverse)
         says = dist.Normal(mean, noise).log_prob(y)
         each = jax.nn.log_softmax(gates @ rows.T, axis=0) + says
         numpyro.factor("rows", logsumexp(each, axis=0).sum())
 
-    found = nuts(model, seed, n_warmup=1000, thin=4, accept=0.95)
+    found = nuts(model, seed, n_warmup=600, thin=2, accept=0.95)
     scales = {name: found[f"{name} scale"] for name in ("gate", "experts", "common")}
     return quantity_numbers(found["gate"], found["experts"], scales), _notes(found)
 

@@ -140,7 +140,7 @@ def complaints(found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Run all three, print what was found, fail on complaints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="many fits and predictions in one process")
     parser.add_argument("--fits", type=int, default=FITS)
     parser.add_argument("--seconds", type=float, default=3600.0, help="of predictions")
     options = parser.parse_args()
