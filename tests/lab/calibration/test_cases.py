@@ -80,7 +80,7 @@ def test_the_evidence_is_that_of_a_model_that_can_be_summed(monkeypatch):
     monkeypatch.setattr(variational, "N_PRIOR", 4000)
     monkeypatch.setattr(variational, "BLOCK", 2000)
     rows = np.array([[0.3, -1.0, 1.0], [1.2, 0.4, 1.0], [-0.5, 0.8, 1.0]])
-    monkeypatch.setattr(experts, "make_rows", lambda: rows)
+    monkeypatch.setattr(experts, "make_rows", lambda *_: rows)
     patterns = np.array(list(np.ndindex(2, 2, 2)))
     case = experts.Case("gaussian", "hmc")
     logs, errors = variational.log_evidence(jax.random.key(0), case, patterns)
