@@ -111,7 +111,8 @@ def _fits(fits: Mapping[str, Any]) -> list[str]:
     lines = ["## Adult-9, 30 experts", "", *FIT_COLUMNS]
     for name, fit in fits.items():
         settings = ", ".join(f"{key}={value}" for key, value in fit["settings"].items())
-        label = f"{name.removeprefix('Adult-9 ')}: {fit['method']}"
+        label = name.removeprefix("Adult-9 ")
+        label += f": {fit['method']}" if fit["method"] else ""
         lines.append(_fit_line(f"{label} ({settings})" if settings else label, fit))
     return [
         *lines,

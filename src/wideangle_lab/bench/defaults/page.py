@@ -87,9 +87,10 @@ def render_summary(record: Mapping[str, Any]) -> str:
     lowest = sum(table.lowest == OURS for table in small)
     worse = sorted((t for t in small if t.above > 0), key=lambda table: -table.above)
     shown = ", ".join(f"{table.title} ({table.above:+.0%})" for table in worse) or "none"
+    spread = f"{min(splits)} to {max(splits)}" if min(splits) < max(splits) else min(splits)
     return (
         f"Log-loss of test rows, nothing tuned, on {len(small)} real tables with {min(rows):,} to "
-        f"{max(rows):,} training rows and {min(splits)} to {max(splits)} splits each:\n\n"
+        f"{max(rows):,} training rows and {spread} splits each:\n\n"
         f"- **lower than {LOGISTIC} on {below[LOGISTIC]}, than {BOOSTING} on {below[BOOSTING]}**, "
         f"and the lowest of {len(CLASSIFIERS)} classifiers on {lowest};\n"
         f"- higher than {LOGISTIC} on {shown}."
