@@ -41,7 +41,7 @@ _MOST_NAMED = 3
 """Numbers that are constant in each chain and shown one by one."""
 _VARIATIONAL = ("n_passes",)
 """Settings of an inference that are those of :class:`~wideangle.Variational`."""
-STACK = "{inference__combine=stacking} weighs chains by how well they predict"
+STACK = "{inference__combine=stacking} weights chains by how well they predict"
 """What to do about chains that hold to different explanations, where a family can do that."""
 _SETTING = re.compile(r"\{(\w+)=([^}]*)\}")
 

@@ -113,7 +113,7 @@ def test_weights_of_several_classes_have_a_panel_each():
         assert np.allclose(axes.images[0].get_clim(), (-size.max(), size.max()))
     names = present(model).entry_names()
     assert tick_words(panels[0].yaxis) == [style.shorten(names[i]) for i in order]
-    with pytest.raises(ValueError, match="figure of their own"):
+    with pytest.raises(ValueError, match="need a whole figure"):
         plots.component_weights(model, ax=panels[0])
 
 
