@@ -1,8 +1,8 @@
 """Exact-restart tests of the latent feature sampler: draws of the prior in, draws of the prior out.
 
-A state and rows come from the joint law; sweeps of the sampler alternate with fresh rows given the
-state; the state must have the same law at the end. Replicates are independent, so plain standard
-errors hold. The same code measures the cases of ``docs/trust.md``.
+A state and rows come from the joint distribution; sweeps of the sampler alternate with fresh rows
+given the state; the state must have the same distribution at the end. Replicates are independent,
+so plain standard errors hold. The same code measures the cases of ``docs/trust.md``.
 """
 
 from typing import NamedTuple

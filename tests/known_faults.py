@@ -111,7 +111,7 @@ FAULTS = [
     Fault(OURS, "entropy of a length", _priors("entropy of a length")),
     Fault(
         OURS,
-        "scatter of a von Mises-Fisher law along its mean",
+        "scatter of a von Mises-Fisher distribution along its mean",
         _priors("weight of the scatter along the mean"),
     ),
     Fault(OURS, "rejection sampler: power in the acceptance", _priors("power in the acceptance")),
@@ -197,7 +197,11 @@ FAULTS = [
     Fault(OURS, "slice: budget not split at random", _slice("budget not split at random")),
     Fault(OURS, "slice: shrinks past the point", _slice("shrinks past the current point")),
     Fault(OURS, "slice: level at the density itself", _slice("level at the density itself")),
-    Fault(OURS, "slice: level from the wrong law", _slice("level from the wrong law")),
+    Fault(
+        OURS,
+        "slice: level from the wrong distribution",
+        _slice("level from the wrong distribution"),
+    ),
     Fault(OURS, "slice: no Jacobian of the logarithm", _slice("Jacobian of the log left out")),
     # mixture of experts
     Fault(OURS, "whitened: free length without its density", _experts("no free length")),

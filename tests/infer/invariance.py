@@ -1,4 +1,4 @@
-"""Is the target left alone? Exact draws in, kernel steps, the same law out.
+"""Is the target left alone? Exact draws in, kernel steps, the same distribution out.
 
 Each check returns z-scores of the paired change of some statistics, so that one function serves
 for "the kernel is right" (all below 4) and for "a broken kernel is found" (one above 6).
@@ -27,7 +27,7 @@ class Target(NamedTuple):
     """key -> one exact draw."""
     log_density: Callable[[Any], jax.Array]
     statistics: Callable[[Any], jax.Array]
-    """position -> vector of numbers whose law must not change."""
+    """position -> vector of numbers whose distribution must not change."""
 
 
 @cache

@@ -47,7 +47,7 @@ FAULTS = {
     "budget not split at random": ("two bumps, budget used up", "_split_budget", one_sided),
     "shrinks past the current point": ("two bumps, no stepping out", "_shrink", wrong_side),
     "level at the density itself": ("two bumps", "_draw_level", keeps_the_height),
-    "level from the wrong law": ("two bumps", "_draw_level", double_height),
+    "level from the wrong distribution": ("two bumps", "_draw_level", double_height),
     "Jacobian of the log left out": (
         "pole at the edge",
         "_log_jacobian",

@@ -1,4 +1,4 @@
-"""Redrawing assignments: two forms that agree, and the law they draw from."""
+"""Redrawing assignments: two forms that agree, and the distribution they draw from."""
 
 from itertools import product
 
@@ -82,7 +82,7 @@ def test_more_room_changes_nothing():
     np.testing.assert_array_equal(small, large[:, :12])
 
 
-def test_one_column_is_drawn_from_its_conditional_law():
+def test_one_column_is_drawn_from_its_conditional_distribution():
     """Against all states of the last columns, with the density of the level."""
     n_rows, variance = 2, 0.7
     weights = np.array([0.6, 0.3, 0.1])

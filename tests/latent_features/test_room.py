@@ -1,4 +1,4 @@
-"""Room for features: arrays grow and shrink with them; where they may not, the law stays."""
+"""Room for features: arrays grow and shrink with them; else the distribution stays."""
 
 from itertools import pairwise
 
@@ -132,7 +132,7 @@ def worst_change(monkeypatch, fallback, design=POWER_LAW):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("design", [POWER_LAW, MANY_BIRTHS], ids=["few births", "many births"])
-def test_sweeps_without_assignments_leave_the_joint_law_alone(monkeypatch, design):
+def test_sweeps_without_assignments_leave_the_joint_distribution_alone(monkeypatch, design):
     assert worst_change(monkeypatch, _left_alone, design) < LIMIT
 
 

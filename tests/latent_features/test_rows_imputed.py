@@ -1,4 +1,4 @@
-"""Missing entries: filled in with draws of their law, and nothing else is touched."""
+"""Missing entries: filled in with draws of their distribution, and nothing else is touched."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def entries(rows):
 
 @KINDS
 @OFFSETS
-def test_gaps_get_the_law_of_the_model_and_seen_entries_stay(kind, offset):
+def test_gaps_get_the_distribution_of_the_model_and_seen_entries_stay(kind, offset):
     rows = ImputedRows(kind(HOLED), offset)
     shift = 0.0 if offset is None else offset
     state, found = state_of(USED, VECTORS, 0.49), []

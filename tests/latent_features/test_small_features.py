@@ -32,7 +32,7 @@ BIRTHS = {"n_null_moves": 6, "n_anchored_moves": 6, "n_cycles": 2}
 
 
 def restarts(features, moves):
-    """Largest z-score of what the moves change in states, levels and rows of the joint law."""
+    """Largest z-score of the changes in states, levels and rows of the joint distribution."""
     design = Design(features, False, **moves)
     states = draw_states(np.random.default_rng(0), design, fixed_values, N_STATES, ROOM)
 
@@ -58,7 +58,7 @@ def restarts(features, moves):
 
 @pytest.mark.parametrize("moves", [CYCLES, BIRTHS])
 @pytest.mark.parametrize("features", ["polar", "gaussian"])
-def test_moves_of_small_features_leave_the_joint_law_alone(features, moves):
+def test_moves_of_small_features_leave_the_joint_distribution_alone(features, moves):
     assert restarts(features, moves) < LIMIT
 
 

@@ -36,7 +36,7 @@ LEARNED = Design(learned=LEARNED_NUMBERS, **HYPERPRIORS)
 
 
 @pytest.mark.usefixtures("compile_quickly")
-def test_a_few_sweeps_leave_the_joint_law_alone():
+def test_a_few_sweeps_leave_the_joint_distribution_alone():
     verdict = geweke(n=500, n_sweeps=2)
     assert verdict.worst < LIMIT, verdict.z
     assert verdict.n_overflow == 0
@@ -44,7 +44,7 @@ def test_a_few_sweeps_leave_the_joint_law_alone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*EXCHANGEABLE, *ORDERED])
-def test_sweeps_leave_the_joint_law_alone(name):
+def test_sweeps_leave_the_joint_distribution_alone(name):
     verdict = geweke({**EXCHANGEABLE, **ORDERED}[name], n=6000, n_sweeps=6)
     assert verdict.worst < LIMIT, verdict.z
     assert verdict.n_overflow <= 3
@@ -52,7 +52,7 @@ def test_sweeps_leave_the_joint_law_alone(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kappa", [0.5, 20.0])
-def test_sweeps_leave_the_joint_law_alone_for_weak_and_strong_repulsion(kappa):
+def test_sweeps_leave_the_joint_distribution_alone_for_weak_and_strong_repulsion(kappa):
     verdict = geweke(
         Design(magnitude_shape=3.0), lambda rng: {**FIXED, "kappa": kappa}, n=4000, seed=1
     )
@@ -70,7 +70,7 @@ def test_sweeps_leave_the_power_law_model_alone(design):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ["gaussian", "polar"])
-def test_many_births_and_deaths_leave_the_joint_law_alone(features):
+def test_many_births_and_deaths_leave_the_joint_distribution_alone(features):
     """What few of them do wrong is too rare to be seen."""
     design = Design(features, False, n_null_moves=10, n_anchored_moves=10, n_cycles=20)
     verdict = geweke(design, n=6000, n_sweeps=6, seed=4)
@@ -78,7 +78,7 @@ def test_many_births_and_deaths_leave_the_joint_law_alone(features):
 
 
 @pytest.mark.slow
-def test_sweeps_leave_the_joint_law_of_learned_hyperparameters_alone():
+def test_sweeps_leave_the_joint_distribution_of_learned_hyperparameters_alone():
     verdict = geweke(LEARNED, unknown, n=6000, room=96, seed=3)
     assert verdict.worst < LIMIT, verdict.z
 
@@ -94,17 +94,17 @@ def test_sweeps_leave_learned_discount_and_strength_alone(monkeypatch):
             "strength": rng.gamma(1.0) + 1e-3,
         }
 
-    laws = {**HYPERPRIORS, "mass": Gamma(3.0, 4.0)}
+    priors = {**HYPERPRIORS, "mass": Gamma(3.0, 4.0)}
     learned = frozenset({"discount", "strength", "rate", "mass"})
-    # A discount near 1/2 would need very many features: the law is cut where the tests can follow.
+    # A discount near 1/2 would need very many features: its prior is truncated below that.
     monkeypatch.setattr(lfm_hyper, "MAX_DISCOUNT", 0.25)
-    verdict = geweke(Design("gaussian", False, learned=learned, **laws), values, n=3000, room=160)
+    verdict = geweke(Design("gaussian", False, learned=learned, **priors), values, n=3000, room=160)
     assert verdict.worst < LIMIT, verdict.z
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "vmf", "mutual-angular"])
-def test_the_number_of_features_has_its_known_law_where_the_rows_say_nothing(name):
+def test_the_number_of_features_has_its_known_distribution_where_the_rows_say_nothing(name):
     design = {**EXCHANGEABLE, **ORDERED}[name]
     n = 6000
     verdict = geweke(

@@ -64,7 +64,7 @@ def make_noise(key, expert, guides, *shape):
 
 
 def numpy_scores(guide, rows, noise, outputs):
-    """The documented law, one row and one component at a time."""
+    """The documented distribution, one row and one component at a time."""
     scores = np.empty((K, outputs, len(rows)))
     for k in range(K):
         for n, x in enumerate(np.asarray(rows)):
@@ -97,7 +97,7 @@ def numpy_log_lik(expert, gate, scores, batch):
 
 @pytest.mark.parametrize("expert", EXPERTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_data_term_is_the_documented_law_with_the_choice_summed_out(key, kind, expert):
+def test_the_data_term_is_the_documented_distribution_with_the_choice_summed_out(key, kind, expert):
     keys = random.split(key, 3)
     guides, batch = make_guides(keys[0], kind, expert), make_batch(keys[1], expert)
     noise = make_noise(keys[2], expert, guides)

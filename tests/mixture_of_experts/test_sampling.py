@@ -108,7 +108,7 @@ def changes(
     n=4000,
     sweeps=2,
 ):
-    """Paired changes of the statistics over some sweeps from exact draws of the joint law."""
+    """Paired changes of the statistics over some sweeps from exact joint draws."""
     priors = make_priors(name, expert)
     method = samplers[sampler]
     whitening = whitening_of(priors, expert, share=0.6)
@@ -148,7 +148,7 @@ SLOW = [(s, p) for s in SAMPLERS for p in PRIORS if (s, p) not in FAST]
 @pytest.mark.parametrize(
     ("sampler", "name"), FAST + [pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW]
 )
-def test_every_sampler_leaves_the_joint_law_of_weights_and_targets_alone(sampler, name):
+def test_every_sampler_leaves_the_joint_distribution_of_weights_and_targets_alone(sampler, name):
     assert changes(sampler, name).max() < PASS
 
 

@@ -40,7 +40,7 @@ def guide(q, vectors):
 
 
 @pytest.mark.parametrize("q", ["diagonal", "vmf"])
-def test_the_m_step_finds_the_law_that_components_were_drawn_from(key, q):
+def test_the_m_step_finds_the_distribution_that_components_were_drawn_from(key, q):
     n, shape, rate = 4000, 7.0, 2.0
     truth = jnp.eye(P)[2]
     prior = polar(n, truth, shape=shape, rate=rate, kappa=8.0)
@@ -49,7 +49,7 @@ def test_the_m_step_finds_the_law_that_components_were_drawn_from(key, q):
     wrong = polar(n, jnp.eye(P)[0], shape=1.0, rate=0.1, kappa=8.0)
     found = m_step(key, guide(q, vectors), wrong)
     total = n * STARTS
-    # Fisher information of a Gamma law at (7, 2): standard errors of shape and rate.
+    # Fisher information of a Gamma distribution at (7, 2): standard errors of shape and rate.
     trigamma = float(jax.scipy.special.polygamma(1, shape))
     determinant = trigamma * shape / rate**2 - 1 / rate**2
     errors = np.sqrt([shape / rate**2 / determinant / total, trigamma / determinant / total])

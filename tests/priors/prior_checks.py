@@ -23,7 +23,7 @@ def unit_rows(seed: int, *shape: int) -> np.ndarray:
 
 
 def log_c(kappa: float, dim: int) -> float:
-    """Log of the normalising constant of a vMF law, textbook form."""
+    """Log of the normalising constant of a vMF distribution, textbook form."""
     if kappa == 0:
         return float(np.log(ball_volume(dim) * dim) * -1)
     order = dim / 2 - 1
@@ -70,7 +70,7 @@ def cartesian_mass(module: ModuleType = components_module) -> np.ndarray:
     """Draws whose mean is the integral of the density of one vector in R^3, by importance."""
     prior = module.PolarComponents(mutual_angular_module.MutualAngular(1, 3, 2.0), 2.0, 1.0)
     random = np.random.default_rng(0)
-    # Uniform directions and lengths of a Gamma(2.5) law, for which the weights are bounded.
+    # Uniform directions and Gamma(2.5) lengths, for which the weights are bounded.
     lengths = random.gamma(2.5, 1.25, size=60_000)
     log_length = 1.5 * np.log(lengths) - lengths / 1.25 - 2.5 * np.log(1.25) - np.log(1.32934038818)
     vectors = lengths[:, None] * unit_rows(1, 60_000, 3)

@@ -76,8 +76,8 @@ def test_one_more_component(prior):
     keys = jax.random.split(jax.random.key(2), 4000)
     new = jax.vmap(lambda key: prior.draw_next(key, polar))(keys)
     assert new.directions.shape == (4000, 4)
-    law = stats.gamma(3.0, scale=2.0) if prior is PRIORS["polar"] else stats.chi(4, scale=1.5)
-    assert ks_pvalue(new.magnitudes, law.cdf) > RARE
+    expected = stats.gamma(3.0, scale=2.0) if prior is PRIORS["polar"] else stats.chi(4, scale=1.5)
+    assert ks_pvalue(new.magnitudes, expected.cdf) > RARE
 
 
 def test_gaussian_density():

@@ -116,15 +116,15 @@ def test_the_support_of_directions_is_the_sphere():
 
 @pytest.mark.parametrize("dim", [2, 5])
 def test_density_in_polar_coordinates_integrates_to_one(dim):
-    """The map has p + 1 coordinates: a vector's law must come back when one is integrated out."""
+    """The map has p + 1 coordinates: integrating one out must give the vector's distribution."""
     transform = PolarTransform(jnp.asarray(0.5 * np.log(dim)), jnp.asarray(0.5))
     raw = np.random.default_rng(0).normal(size=(40_000, dim + 1)) * 1.2
     proposal = stats.norm(0, 1.2).logpdf(raw).sum(-1)
 
     def density(x):
         y = transform(x)
-        law = jnp.sum(dist.Normal(0.0, 1.0).log_prob(y), axis=-1)
-        return law + transform.log_abs_det_jacobian(x, y), y
+        normal = jnp.sum(dist.Normal(0.0, 1.0).log_prob(y), axis=-1)
+        return normal + transform.log_abs_det_jacobian(x, y), y
 
     log_density, vectors = jax.jit(density)(raw)
     weights = np.exp(log_density - proposal)
@@ -154,13 +154,13 @@ def test_divergence_is_found_by_numpyro():
 
 
 def test_moments_of_the_von_mises_fisher_distribution():
-    law = VonMisesFisher(POLE, jnp.array([0.0, 3.0, 1e6]))
-    np.testing.assert_allclose(law.variance, jnp.diagonal(law.covariance_matrix, 0, -2, -1))
+    vmf = VonMisesFisher(POLE, jnp.array([0.0, 3.0, 1e6]))
+    np.testing.assert_allclose(vmf.variance, jnp.diagonal(vmf.covariance_matrix, 0, -2, -1))
     single = VonMisesFisher(jnp.array([0, 0, 1.0], jnp.float32), jnp.float32(1e6))
     # Along the mean 1/kappa^2 to leading order: E[x^2] - E[x]^2 would leave no digit of it.
     assert relative_error(single.variance, [1e-6, 1e-6, 1e-12]) < 1e-4
-    np.testing.assert_allclose(law.mode, np.broadcast_to(POLE, (3, 3)))
-    assert law.entropy()[0] == pytest.approx(np.log(4 * np.pi))
+    np.testing.assert_allclose(vmf.mode, np.broadcast_to(POLE, (3, 3)))
+    assert vmf.entropy()[0] == pytest.approx(np.log(4 * np.pi))
     assert VonMisesFisher.infer_shapes((4, 3), (5, 1)) == ((5, 4), (3,))
 
 

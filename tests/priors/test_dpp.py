@@ -1,7 +1,8 @@
 """The determinantal prior: its normaliser, and draws against exact rejection.
 
-The paper's determinant without a base law is improper: over a growing box its mass grows with the
-volume, since far apart vectors all have det L near 1. So only the normalised form is tested.
+The paper's determinant without a base distribution is improper: over a growing box its mass grows
+with the volume, since far apart vectors all have det L near 1. So only the normalised form is
+tested.
 """
 
 import jax
@@ -29,7 +30,7 @@ def exact_log_normaliser(n, dim, ratio):
 
 
 def mean_determinant(module, n=3, dim=2, draws=40_000):
-    """Draws of det L under the base law over the normaliser: their mean must be 1."""
+    """Draws of det L under the base distribution over the normaliser: their mean must be 1."""
     prior = module.DeterminantalComponents(n, dim, 1.3, 2.0)
     vectors = 1.3 * np.random.default_rng(0).normal(size=(draws, n, dim))
     squares = np.sum((vectors[:, :, None] - vectors[:, None]) ** 2, -1)
@@ -83,7 +84,7 @@ def test_density():
     assert default.lengthscale == pytest.approx(0.5 * np.sqrt(16))
 
 
-def test_one_component_is_the_base_law():
+def test_one_component_is_the_base_distribution():
     prior = DeterminantalComponents(1, 2, 1.5)
     draws = prior.sample(jax.random.key(0), (5000,))
     assert z_score(np.square(draws), 2.25) < FOUR
@@ -106,4 +107,4 @@ def test_draws_against_exact_rejection():
     assert keep.sum() > 5000
     ours = statistics(draws)
     assert z_score_of_two(ours, statistics(vectors[keep][:6000])) < FOUR
-    assert z_score_of_two(ours, statistics(vectors[:6000])) > 10  # and not the base law
+    assert z_score_of_two(ours, statistics(vectors[:6000])) > 10  # and not the base distribution

@@ -73,7 +73,7 @@ def test_one_more_component_multiplies_by_its_conditional(kind, first):
 
 
 @pytest.mark.parametrize("kind", ["I", "II"])
-def test_law_of_the_next_draw(kind):
+def test_distribution_of_the_next_draw(kind):
     rows = unit_rows(3, 3, 5)
     resultant = rows.sum(0)
     length = np.linalg.norm(resultant)

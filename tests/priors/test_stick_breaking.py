@@ -110,8 +110,8 @@ def test_active_weights_are_beta(buffet):
     )
     d, c = buffet.discount, buffet.strength
     for column, m in zip(np.asarray(draws).T, (2, 5), strict=True):
-        law = stats.beta(m - d, N_ROWS - m + c + d)
-        assert ks_pvalue(column, law.cdf) > 1e-4
+        expected = stats.beta(m - d, N_ROWS - m + c + d)
+        assert ks_pvalue(column, expected.cdf) > 1e-4
 
 
 def test_the_last_stick_sees_all_sticks_below_it():

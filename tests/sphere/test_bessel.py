@@ -1,4 +1,4 @@
-"""The normaliser of the von Mises-Fisher law against 60 digits, in every regime."""
+"""The normaliser of the von Mises-Fisher distribution against 60 digits, in every regime."""
 
 import jax
 import jax.numpy as jnp

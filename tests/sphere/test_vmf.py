@@ -1,4 +1,4 @@
-"""The von Mises-Fisher law: density, exact draws, moments, entropy, divergence."""
+"""The von Mises-Fisher distribution: density, exact draws, moments, entropy, divergence."""
 
 import jax
 import jax.numpy as jnp
@@ -39,11 +39,11 @@ def test_density_integrates_to_one_in_five_dimensions():
 
 
 @cases([(2, F32), (3, F64), (50, F32), (1000, F64)], [2, 3, 5, 50, 1000])
-def test_angle_to_the_mean_has_its_exact_law(dim, dtype):
+def test_angle_to_the_mean_has_its_exact_distribution(dim, dtype):
     assert min(vmf_checks.angle_pvalues(vmf, dim, dtype)) > RARE
 
 
-def test_exact_law_of_the_angle_is_itself_right():
+def test_exact_distribution_of_the_angle_is_itself_right():
     """In three dimensions the cosine has a closed-form distribution."""
     for kappa in (0.5, 10.0, 1e6):
         drop = np.array([0.1, 1.0, 3.0]) / max(kappa, 2.0)
@@ -155,7 +155,7 @@ def test_covariance_keeps_its_digits_at_high_concentration():
     assert relative_error(covariance[0, 0], 1e-6) < 1e-5
 
 
-def test_gradients_exist_at_the_uniform_law():
+def test_gradients_exist_at_the_uniform_distribution():
     point = jnp.array([0.6, 0.8, 0.0])
     gradient = jax.jit(jax.grad(vmf.log_prob))(jnp.zeros(3), point)
     np.testing.assert_allclose(gradient, point)  # x minus the mean, which is 0

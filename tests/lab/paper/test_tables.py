@@ -86,7 +86,7 @@ def test_rows_are_compared_within_a_seed(store):
     assert gain.high - gain.low < 1e-2  # across seeds the rows differ, and it would be large
 
 
-def test_gains_of_fits_follow_students_law(store):
+def test_gains_of_fits_follow_students_distribution(store):
     first = [store("adult9", "a", [1.0 + 0.1 * s] * 2, 5, s, 200, "small-data") for s in range(3)]
     second = [store("adult9", "b", [1.4] * 2, 5, s, 200, "small-data") for s in (2, 1, 0)]
     gain = gain_of_fits(pairs(first, second), log_loss, -1.0)
