@@ -1,4 +1,4 @@
-"""The page of faults from its records: ``robustness.page results/faults docs/faults.md``."""
+"""Write docs/faults.md: ``python -m robustness.page results/faults docs/faults.md``."""
 
 from __future__ import annotations
 
@@ -11,37 +11,36 @@ from typing import Any
 HEAD = """# Robustness
 
 What happens when a process is killed, a disk is full, a file is damaged or input is invalid. Every
-number comes from a record in `results/faults`, written by the command next to it;
-`python -m robustness.page` (with `tests` on the path) writes the page. `make test` checks a part of
-this, and `make slow` all of it (`tests/robustness`).
+number comes from a record in `results/faults`, written by the command that is given with it.
+`python -m robustness.page` (with `tests` on the path) writes this page. `make test` runs a part of
+these checks, and `make slow` all of them (`tests/robustness`).
 """
 TAIL = """
 ## Full disk, read-only folder
 
-The tests let each write, flush, move and new folder of a save, a run and a checkpoint fail in turn,
-as on a disk that is full, over quota, read-only, forbidden or broken. Earlier files stay as they
-were, no file is half-written, and the error names the file and the reason. If a later checkpoint
-cannot be written, the fit continues with a warning; if the first cannot, it ends before any sweep.
+The tests make each write, flush, rename and folder creation of a save, a run and a checkpoint fail
+in turn, with the errors of a disk that is full, over quota, read-only, not permitted or broken.
+Earlier files do not change, no file is left incomplete, and the error names the file and the
+reason. If the first checkpoint cannot be written, the fit stops before any sweep; if a later one
+cannot, the fit continues with a warning.
 
 ## What is an error, and what is not
 
-* Numbers that are not finite, labels that are no classes, weights that are negative or not numbers
-  are errors. NaN in X is missing data, except for
-  `SphericalMixture`.
+* Numbers that are not finite, labels that are not classes, and weights that are negative or not
+  numbers are errors. NaN in X is missing data, except for `SphericalMixture`.
 * Weights that add up to more than 1e12, data for `LatentFeatureModel` beyond 1e±120, and settings
   beyond single precision are errors, with the allowed range in the message.
-* One row, one column, one class, equal rows, constant columns, a class with one row, and in the
-  mixture columns of 1e-300 next to columns of 1e300 are fitted, with finite numbers and
-  probabilities that add up to 1.
-  Directions need two columns: with one, use `prior="gaussian"` or an intercept.
+* These can be fitted, with finite results and probabilities that add up to 1: one row, one column,
+  one class, equal rows, constant columns, a class with one row and, in the mixture, columns of
+  1e-300 together with columns of 1e300. Directions need two columns: with one, use
+  `prior="gaussian"` or an intercept.
 * A model file is arrays and JSON with a checksum of every byte. A file with a valid checksum but
-  inconsistent contents is an error when it is loaded. Nothing in it is run.
-* A killed process may leave a `.wideangle-*.tmp` next to the file it was writing, which can be
-  deleted.
+  inconsistent contents is an error when it is loaded. No code from the file is run.
+* A killed process may leave a `.wideangle-*.tmp` file in the same folder, which can be deleted.
 
 Ctrl-C keeps the draws or the state so far, with a warning. Chains and variational fits with a
-`checkpoint` continue to the same bits. Many fits survive the loss of a worker:
-[on a cluster](cluster.md).
+`checkpoint` resume and give bit-identical results. A run of many fits survives the
+loss of a worker: see [on a cluster](cluster.md).
 """
 NAMES = {
     "mcmc": "mixture of experts, MCMC", "features": "latent features",
@@ -76,7 +75,7 @@ def killed(records: list[dict[str, Any]]) -> str:
         "model",
         "killed in",
         "trials",
-        "in time",
+        "still running",
         "left a checkpoint",
         "old model",
         "new model",
@@ -86,12 +85,12 @@ def killed(records: list[dict[str, Any]]) -> str:
 
 `python -m robustness.killing --seed S` (seeds {seeds}): {total["trials"]} processes, of which
 {total["killed"]} were still running at `kill -9`, and the others had just finished;
-{total["wrong"]} left something wrong. After each kill, the model file holds the complete old
-model or the complete new one. A fit that starts again gives the draws of a fit that was never
-stopped, to the last bit, and leaves no other file. Clusters of directions write no checkpoint, and
-begin again.
+{total["wrong"]} failed a check. After each kill, the model file must hold the complete old model or
+the complete new one. A fit that is started again must give bit-identical draws to an uninterrupted
+fit, and leave no other file. Clusters of directions write no checkpoint: they start again from the
+beginning.
 
-{table([*head, "wrong"], rows)}"""
+{table([*head, "failed"], rows)}"""
 
 
 def fuzzed(records: dict[str, dict[str, Any]]) -> str:
@@ -109,14 +108,14 @@ def fuzzed(records: dict[str, dict[str, Any]]) -> str:
 {total:,} inputs drawn by Hypothesis (`python -m robustness.fuzz PART --examples N --seed S`): rows
 of any size, type and layout, labels, weights and settings; files that were damaged, or forged with
 a valid checksum. *Right*: every prediction is finite, probabilities add up to 1, the model can be
-saved and loaded, and every warning is one of this library. *Refused*: an error from a check of this
+saved and loaded, and every warning comes from this library. *Refused*: an error from a check of this
 library, not from inside NumPy or JAX.
 
 {table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}{found_by(records)}"""
 
 
 def found_by(records: dict[str, dict[str, Any]]) -> str:
-    """Defects that the inputs of a record brought to light, as they were when it was written."""
+    """Defects that the inputs of a record found, as of the time of the record."""
     lines = [
         f"* seed {record['seed']}, {NAMES[name.split('.')[0]]}: `{defect}`\n"
         for name, record in records.items()

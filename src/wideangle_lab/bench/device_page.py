@@ -1,4 +1,4 @@
-"""The page of the accelerator: ``python -m wideangle_lab.bench.device_page RECORD PAGE``."""
+"""Write docs/gpu.md: ``python -m wideangle_lab.bench.device_page RECORD PAGE``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def render(record: Mapping[str, Any]) -> str:
     lines: list[str] = []
     if ceilings := parts.get("ceilings"):
         lines += [
-            f"The card: {_device(record)}, measured ceilings {ceilings['matrix_tflops']:.0f} "
+            f"GPU: {_device(record)}; measured peak {ceilings['matrix_tflops']:.0f} "
             f"TFLOP/s in float32 matrix products (highest precision) and "
             f"{ceilings['copy_gb_s']:,.0f} GB/s in copies.",
             "",
@@ -49,7 +49,7 @@ def _gradient(
         f"Mixture of experts, value and gradient, {result['rows']:,} rows, "
         f"{result['columns']} columns, {result['n_experts']} experts, all chains in one call.",
         "",
-        "| chains | ms | its two products, ms | times the products | share of the card's TFLOP/s |",
+        "| chains | ms | its two matrix products, ms | ratio | share of peak TFLOP/s |",
         "|---:|---:|---:|---:|---:|",
     ]
     for chains, one in result.items():
@@ -65,13 +65,13 @@ def _gradient(
 
 
 def _many_rows(result: Mapping[str, Any] | None, ceilings: Mapping[str, float] | None) -> list[str]:
-    """Sampling at a size that only an accelerator reaches."""
+    """Sampling with a million rows."""
     if not result:
         return []
     gradient = result["gradient"][f"{result['n_chains']} chains"]
     share = ""
     if ceilings:
-        share = f", {100 * gradient['tflops'] / ceilings['matrix_tflops']:.0f} % of the card's"
+        share = f", {100 * gradient['tflops'] / ceilings['matrix_tflops']:.0f} % of the peak"
     return [
         "## A million rows",
         "",
@@ -80,8 +80,8 @@ def _many_rows(result: Mapping[str, Any] | None, ceilings: Mapping[str, float] |
         f"{result['seconds_a_draw']:.2f} s for one draw of all chains. A gradient of all chains "
         f"takes {1e3 * gradient['seconds']:.1f} ms ({gradient['tflops']:.0f} TFLOP/s{share}), "
         f"{gradient['seconds'] / gradient['products_seconds']:.2f} times its two products, so a "
-        f"draw is {result['seconds_a_draw'] / gradient['seconds']:.0f} gradients long. Starts, "
-        f"compilation and the first {result['n_first']} steps took "
+        f"draw takes as long as {result['seconds_a_draw'] / gradient['seconds']:.0f} gradients. "
+        f"Initialisation, compilation and the first {result['n_first']} steps took "
         f"{result['first_seconds']:.0f} s.",
         "",
     ]
@@ -95,7 +95,7 @@ FIT_COLUMNS = (
 
 def _fit_line(name: str, fit: Mapping[str, Any]) -> str:
     again = fit["again"]
-    both = (fit["first"], again)  # other seeds too
+    both = (fit["first"], again)  # with different seeds
     rhat = ", ".join(f"{one['worst_rhat']:.4f}" for one in both) if "worst_rhat" in again else ""
     return (
         f"| {name} | {fit['first']['seconds']:.1f} | {again['seconds']:.1f} "
@@ -117,9 +117,10 @@ def _fits(fits: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        "The worst R-hat is over the log-likelihood, the number of experts in use, the mean angle "
-        "and probabilities of rows, of both fits, which have seeds of their own: above 1.01 the "
-        "chains have not gone through all ways of sharing the rows between so many experts.",
+        "The worst R-hat is the largest over the log-likelihood, the number of experts in use, the "
+        "mean angle and probabilities of rows; it is shown for both fits, which have different "
+        "seeds. Above 1.01 the chains have not explored all ways of dividing the rows among so "
+        "many experts.",
         "",
     ]
 
@@ -131,7 +132,7 @@ def _many(parts: Mapping[str, Any]) -> list[str]:
             if isinstance(fit, Mapping):
                 label = f"{part['method']}, {name.replace('n_', '')}"
                 lines.append(_fit_line(label, fit))
-    return ["## Many at once", "", *FIT_COLUMNS, *lines, ""] if lines else []
+    return ["## Many starts or chains at once", "", *FIT_COLUMNS, *lines, ""] if lines else []
 
 
 def _features(parts: Mapping[str, Any]) -> list[str]:
@@ -141,7 +142,7 @@ def _features(parts: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Sweeps of the feature sampler",
         "",
-        "| problem | features | ms per sweep | its two passes over the rows, ms | times these |",
+        "| problem | features | ms per sweep | its two passes over the rows, ms | ratio |",
         "|---|---:|---:|---:|---:|",
     ]
     for name, one in rows:
@@ -157,8 +158,8 @@ def _stamps(parts: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Where this was measured",
         "",
-        "Without autotuning a program compiles in less time and its small matrix products run at "
-        "a fraction of their speed: compare parts of the same flags only.",
+        "Without autotuning a program compiles faster, but its small matrix products run at a "
+        "fraction of their speed: compare only parts with the same flags.",
         "",
         "| part | commit | JAX | Python | XLA flags |",
         "|---|---|---|---|---|",

@@ -1,8 +1,8 @@
-"""From a record to the page of the documentation and the numbers of the README.
+"""Write docs/performance.md and the numbers of the README from a record.
 
 ``python -m wideangle_lab.bench.page results/bench/full.json docs/performance.md README.md`` writes
-the page, draws its picture beside it (``images/growth.png``), and puts five rows between the two
-marks of the README.
+the page, draws its picture (``images/growth.png``, next to the page), and puts five rows between
+the two marks of the README.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ HIGHLIGHTS = {
     ),
     ("Block-Images: whole fit", "s", "PCA"): "latent features, whole fit",
 }
-"""Case, unit and rival of each row of the README, for and against us, and its label."""
+"""Case, unit and rival of each row of the README, and its label; wins and losses."""
 PICTURE = Path("images") / "growth.png"
-"""Beside the page."""
+"""Relative to the page."""
 NAMES = {
     "python": "Python",
     "jax": "JAX",
@@ -48,9 +48,9 @@ NAMES = {
 
 
 def render(record: Mapping[str, Any]) -> str:
-    """What the page says of the record."""
+    """The record as Markdown."""
     areas = {name: [from_json(case) for case in area["cases"]] for name, area in _areas(record)}
-    parts = [f"Written from the record by `make bench`. {where(record)}"]
+    parts = [f"`make bench` writes this page from the record. {where(record)}"]
     parts += ["\n## Targets\n", *targets(areas)]
     for name, area in _areas(record):
         parts += [f"\n## {name}\n", f"{when(area['stamp'], record)}\n"]
@@ -85,7 +85,7 @@ def machine_of(stamp: Mapping[str, Any]) -> str:
 
 
 def when(stamp: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """Time, load, length and commit of one area; its machine where it is not that of the first."""
+    """Time, load, duration and commit of one area; its machine if that is not the first area's."""
     first = _areas(record)[0][1]["stamp"]
     other = "" if machine_of(stamp) == machine_of(first) else f" on {machine_of(stamp)}"
     return (
@@ -117,7 +117,7 @@ def targets(areas: Mapping[str, Sequence[Case]]) -> list[str]:
 
 
 def table(cases: Sequence[Case]) -> list[str]:
-    """Ratios first."""
+    """All comparisons of an area."""
     if not cases:
         return []
     head = "| case | rival | times better | wideangle | rival's value | unit | repeats | target |"
@@ -129,7 +129,7 @@ def table(cases: Sequence[Case]) -> list[str]:
 
 
 def growth(cases: Sequence[Case]) -> list[str]:
-    """Exponents, and the picture of the points behind them."""
+    """Exponents, and the plot that they are fitted to."""
     if not cases:
         return []
     lines = [f"![Cost against size]({PICTURE.as_posix()})\n"]
@@ -148,7 +148,7 @@ def growth(cases: Sequence[Case]) -> list[str]:
 
 
 def render_summary(record: Mapping[str, Any]) -> str:
-    """The rows for the README: the ratio is that of the two numbers printed beside it."""
+    """The rows of the README; the ratio is that of the two printed numbers."""
     lines = [
         "| measured | wideangle | other | ratio | repeats | commit |",
         "|---|---:|---:|---:|---:|---|",
@@ -187,7 +187,7 @@ def _rows(case: Case) -> Iterator[str]:
 
 
 def _spread(series: Series) -> str:
-    """The median, and where repeats differ the range of their middle half."""
+    """The median, and the interquartile range if repeats differ."""
     middle, (low, high) = show(series.median), map(show, series.quartiles)
     return middle if low == high else f"{middle} ({low} to {high})"
 

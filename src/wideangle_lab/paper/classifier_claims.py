@@ -54,11 +54,11 @@ SAMPLED: tuple[Pair, ...] = (
     ("BMEM-G", "BMEM-G-VI"),
 )
 PRINTED_AS = {"BMEM-G-VI": "BMEM-G", "BMEM-V": "BMEM-G", "BMEM-V-VI": "BMEM-G"}
-"""The paper has one plain Bayesian row; ours have the inference of the row they stand beside."""
+"""The paper has one plain Bayesian row; ours has one for each inference."""
 
 
 def classifier_claims(records: Sequence[Record]) -> list[Claim]:
-    """All claims that classifiers can settle."""
+    """All claims about classifiers."""
     cells = by_key(records)
     return [
         Claim(
@@ -81,9 +81,9 @@ def classifier_claims(records: Sequence[Record]) -> list[Claim]:
             "Few diverse experts do as well as many plain ones",
             "Tables 1 and 2",
             tuple(_few(cells)),
-            f"Five diverse experts against thirty plain ones; comparable is no more than "
-            f"{-NO_WORSE} points worse. Five plain experts are shown with them: where they do as "
-            "well too, diversity is not the reason.",
+            f"Five diverse experts against thirty plain ones; comparable means at most "
+            f"{-NO_WORSE} points worse. Five plain experts are shown as a control: if they do as "
+            "well, diversity is not the reason.",
         ),
         Claim(
             "Rare categories gain most",
@@ -99,17 +99,17 @@ def classifier_claims(records: Sequence[Record]) -> list[Claim]:
             "BMEM-MABN-I, the paper's best row. Gradient boosting is not in the paper.",
         ),
         Claim(
-            "Variational inference is faster than sampling, also than sampling with a DPP",
+            "Variational inference is faster than sampling, including sampling with a DPP",
             "Table 5",
             tuple(_faster(cells)),
-            "Ratio of seconds of one fit, minus one. Which device each ran on is in Table 5; most "
-            "fits shared it with others, so small ratios say little.",
+            "Ratio of seconds of one fit, minus one. Table 5 gives the device of each fit. Most "
+            "fits shared their device with others, so small ratios are not reliable.",
         ),
     ]
 
 
 def ablations(records: Sequence[Record]) -> list[Claim]:
-    """What is left of the gains when the angles alone differ, in accuracy and in log-loss."""
+    """Gains in accuracy and log-loss if only the angles differ."""
     cells = by_key(records)
     return [
         Claim(
@@ -156,7 +156,7 @@ def _over_k(
 
 
 def _printed(data: str, first: str, second: str, sizes: Sequence[int]) -> float | None:
-    """The gain in the paper, mean over the same K."""
+    """The gain in the paper, averaged over the same K."""
     rows = printed.ACCURACY[data]
     one, other = rows.get(first), rows.get(PRINTED_AS.get(second, second))
     places = [printed.EXPERTS.index(k) for k in sizes if k in printed.EXPERTS]
@@ -177,7 +177,7 @@ def _few(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
             known = first in row and second in (*row, *PRINTED_AS)
             beside = row[first][0] - row[PRINTED_AS.get(second, second)][3] if known else None
             label = f"{name}: {first}, K = 5, minus {second}, K = {many or 30}"
-            # What the paper prints is no measure here: doing as well is enough.
+            # No printed gain to reach here: doing as well is enough.
             one = Comparison(
                 label, effect, unit=" points", margin=NO_WORSE, control=first == second
             )

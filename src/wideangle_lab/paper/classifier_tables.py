@@ -153,8 +153,8 @@ def time_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
             line.append(shown + number)
         rows.append(tuple(line))
     note = (
-        "Wall-clock time of one fit at K = 30 unless stated otherwise, compilation included, "
-        "settings already chosen, other cells running on other cores and on the same accelerator. "
+        "Wall-clock time of one fit at K = 30 unless stated otherwise, including compilation but "
+        "not the choice of settings. Other fits ran on other cores and on the same accelerator. "
         "Sampling: 4 chains of 500 + 1500 draws."
     )
     return Grid("Training time", ("method", *data), rows, (note,))

@@ -15,28 +15,28 @@ from wideangle_lab.paper.records import Record
 
 OURS, BASELINES = "IMA-LFM", ("IBP-LFM", "PYP-LFM")
 RARE, FREQUENT = range(2, 9), range(2)
-"""Categories of Reuters as the paper parts them."""
+"""Categories of Reuters, grouped as in the paper."""
 Found = dict[str, dict[str, list[Record]]]
 """Records by data set and row."""
 
 
 def feature_claims(records: Sequence[Record]) -> list[Claim]:
-    """All claims that latent features can settle."""
+    """All claims about latent features."""
     found = {name: rows_of(records, name) for name in (*UNLABELLED, *LABELLED)}
     return [
         Claim(
             "IMA-LFM reconstructs held-out rows with less error than IBP-LFM and PYP-LFM",
             "Table 7",
             tuple(_by_data(found, UNLABELLED, metric("l2_error"), printed.L2_ERROR, relative=True)),
-            "In per cent of the error of the other row; the error rewards fitting noise.",
+            "In per cent of the error of the other row. This error rewards fitting noise.",
         ),
         Claim(
             "IMA-LFM gives held-out rows a higher likelihood",
             "Table 8",
             tuple(_likelihood(found)),
-            "Nats per row with the assignments summed out. The printed likelihood is of unknown "
-            "units, so only its sign is compared. IMA-LFM differs from IBP-LFM by angles and by "
-            "the distribution of lengths: the claims below say which of them it is.",
+            "Nats per row with the assignments summed out. The paper does not give the units of "
+            "its likelihood, so only the sign is compared. IMA-LFM differs from IBP-LFM in the "
+            "angles and in the distribution of lengths; the ablations below separate the two.",
         ),
         Claim(
             "IMA-LFM gives better clusters",
@@ -53,9 +53,9 @@ def feature_claims(records: Sequence[Record]) -> list[Claim]:
             "Table 11",
             tuple(_by_data(found, (*UNLABELLED, *LABELLED), diagnostic("n_raw"),
                            printed.N_FEATURES, unit=" features", form="+.1f")),
-            "Features per draw that the other row has more. All rows of a split begin from the "
-            "same search, and chains of this length move the number little from where it left "
-            "them.",
+            "Features per draw of the other row minus those of IMA-LFM. All rows of a split start "
+            "from the same search, and chains of this length change the number of features "
+            "little.",
         ),
         Claim(
             "Rare categories of Reuters are retrieved better",
@@ -67,13 +67,13 @@ def feature_claims(records: Sequence[Record]) -> list[Claim]:
             "The words of features are less redundant",
             "Table 13",
             tuple(_words(found)),
-            "Share of words that two features have in common, minus that of the other row.",
+            "Share of words that two features have in common: other row minus IMA-LFM.",
         ),
     ]  # fmt: skip
 
 
 def feature_ablations(records: Sequence[Record]) -> list[Claim]:
-    """Each repulsed row against kappa = 0, and kappa = 0 against the Gaussian prior."""
+    """Each row with repulsion against kappa = 0, and kappa = 0 against the Gaussian prior."""
     found = {name: rows_of(records, name) for name in (*UNLABELLED, *LABELLED)}
     compared = [name for name in found if UNREPULSED in found[name]]
     claims = [

@@ -1,7 +1,7 @@
-"""From records to the pages about the paper.
+"""Write the pages about the paper from the records.
 
 ``python -m wideangle_lab.paper.page results docs`` fills ``reproduction.md`` with every table and a
-verdict on every claim, and behind it ``results.md`` and ``feature-results.md`` with the details.
+verdict on every claim, and ``results.md`` and ``feature-results.md`` with the details.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def reproduction_blocks(folder: Path) -> dict[str, str]:
     features = list(read_all(folder / CELLS, FEATURES))
     claims = [*classifier_claims(mixtures), *feature_claims(features)]
     columns = ("claim", "verdict", "gains", "why")
-    parts = ["## The claims in short\n", Grid("", columns, list(summary(claims))).markdown()]
+    parts = ["## Summary of the claims\n", Grid("", columns, list(summary(claims))).markdown()]
     parts.append("\n## Claim by claim")
     for place, claim in enumerate(claims, 1):
         parts += _claim(claim, f"{place}. {claim.title}: {claim.verdict}")
-    parts.append("\n## What the angles do by themselves")
+    parts.append("\n## Effect of the angles alone")
     for claim in (*ablations(mixtures), *feature_ablations(features)):
         if any(c.effect for c in claim.comparisons):
             parts += _claim(claim, claim.title)
@@ -59,26 +59,26 @@ def _claim(claim: Claim, title: str) -> Iterable[str]:
 
 
 def _strengths(folder: Path, mixtures: Sequence[Record]) -> Iterable[str]:
-    """What the strength of the repulsion does to mixtures, and whether it keeps experts at work."""
+    """Log-loss by strength of the repulsion, and the number of experts in use."""
     sweep = sweep_grid(all_tunings(folder / CELLS))
     if sweep.rows:
-        yield "\n### A sweep of strengths of the mixtures\n"
+        yield "\n### Strength of the repulsion in mixtures\n"
         yield (
-            "Log-loss on the fifth of the training rows that settings are chosen on, at K = 10. A "
-            "cosine is a strength that is the same in every dimension; `none` is the row without "
-            "the repulsion, with the settings that the others take over from it.\n"
+            "Log-loss on the fifth of the training rows that is used to choose settings, at "
+            "K = 10. A cosine is a strength with the same meaning in every dimension; `none` is "
+            "the row without repulsion, whose settings the other rows share.\n"
         )
         yield sweep.markdown()
     for data in data_sets(mixtures):
         grid = used_grid(mixtures, data)
         if grid.rows:
-            yield f"\n### Experts at work, {data}\n"
+            yield f"\n### Experts in use, {data}\n"
             yield "Experts with more than 1 % of the gate's mass.\n"
             yield grid.markdown()
 
 
 def where(records: Sequence[Record]) -> list[str]:
-    """Machines, versions and commits that occur, each once."""
+    """Machines, versions and commits of the records, without repeats."""
     lines = {}
     names = {"python": "Python", "jax": "JAX", "numpy": "NumPy", "scikit-learn": "scikit-learn"}
     for record in records:

@@ -25,18 +25,18 @@ Cell = Mapping[str, Any]
 
 
 class Interval(NamedTuple):
-    """A mean over splits, and how far from it 95 % of such means lie."""
+    """A mean over splits and the half-width of its 95 % interval."""
 
     mean: float
     half: float
 
     @property
     def sign(self) -> int:
-        """1 above zero, -1 below, 0 where that is open."""
+        """1 if the interval is above zero, -1 if below, 0 if it contains zero."""
         return int(np.sign(self.mean)) if abs(self.mean) > self.half else 0
 
     def __str__(self) -> str:
-        """Bold where it is not open."""
+        """Bold if the interval excludes zero."""
         text = f"{self.mean:+.2f} ± {self.half:.2f}"
         return f"**{text}**" if self.sign else text
 
@@ -59,7 +59,7 @@ class Table(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As the page names it."""
+        """Title on the page."""
         return TITLES[self.corpus]
 
     @property
@@ -73,15 +73,15 @@ class Table(NamedTuple):
         return paired([cell["with"][score] - cell["without"][score] for cell in cells])
 
     def mean(self, n: int, model: str, score: str) -> float:
-        """Over splits."""
+        """Mean over splits."""
         return float(np.mean([cell[model][score] for cell in self.cells[n].values()]))
 
     def tuned(self, split: str) -> int:
-        """The number of clusters that training rows choose, without repulsion."""
+        """The number of clusters chosen on training rows, without repulsion."""
         return max(self.cells, key=lambda n: self.cells[n][split]["inner"]["0"])
 
     def beside_tuned(self, model: str, score: str) -> Interval:
-        """The largest number of clusters minus the one that was chosen, without repulsion."""
+        """Score at the largest number of clusters minus that at the chosen number."""
         return paired([
             cell[model][score] - self.cells[self.tuned(split)][split]["without"][score]
             for split, cell in self.cells[self.most].items()
@@ -89,7 +89,7 @@ class Table(NamedTuple):
 
 
 def tables(record: Mapping[str, Any], inference: str) -> list[Table]:
-    """Corpora that were measured, in order, with the splits that are whole."""
+    """The measured corpora, in order, with the splits that are complete."""
     found = []
     for corpus in TITLES:
         cells: dict[int, dict[str, Cell]] = {}
@@ -105,7 +105,7 @@ def tables(record: Mapping[str, Any], inference: str) -> list[Table]:
 
 
 def render(record: Mapping[str, Any]) -> str:
-    """What the page says of the record."""
+    """The record as Markdown."""
     parts = []
     for inference, words in WORDS.items():
         if found := tables(record, inference):
@@ -133,25 +133,25 @@ def _load(stamp: Mapping[str, Any]) -> float:
 
 
 def verdict(found: Sequence[Table]) -> str:
-    """The promise in one paragraph: too many clusters, with and without."""
+    """Summary: the largest number of clusters, with and without repulsion."""
     most = found[0].most
     score = "log_density"
 
     def count(of: Callable[[Table], Interval]) -> str:
         signs = [of(table).sign for table in found]
-        return f"higher on {signs.count(1)}, lower on {signs.count(-1)}, open on {signs.count(0)}"
+        return f"higher on {signs.count(1)}, lower on {signs.count(-1)}, unclear on {signs.count(0)}"
 
     return (
-        f"With {most} clusters, held-out log density with repulsion is, beside none: "
-        f"{count(lambda t: t.difference(most, score))} of {len(found)} corpora. Beside a number "
-        f"of clusters chosen on training rows, {most} with repulsion are "
+        f"With {most} clusters, held-out log density with repulsion, compared with none, is "
+        f"{count(lambda t: t.difference(most, score))} of {len(found)} corpora. Compared with a "
+        f"number of clusters chosen on training rows, {most} clusters with repulsion are "
         f"{count(lambda t: t.beside_tuned('with', score))}; without repulsion "
         f"{count(lambda t: t.beside_tuned('without', score))}."
     )
 
 
 def promise(found: Sequence[Table]) -> str:
-    """Too many clusters beside the chosen number."""
+    """The largest number of clusters compared with the chosen number."""
     most = found[0].most
     rows = [
         f"| corpus | chosen | log density, {most} without repulsion | with | NMI, without | with | "
@@ -171,7 +171,7 @@ def promise(found: Sequence[Table]) -> str:
 
 
 def grid(found: Sequence[Table]) -> str:
-    """Every number of clusters."""
+    """Scores for every number of clusters."""
     rows = [
         "| corpus | clusters | strength chosen | used, without and with | log density without | "
         "with minus without | NMI | with minus without | k-means | recall of rare classes | "
@@ -198,8 +198,8 @@ def grid(found: Sequence[Table]) -> str:
 
 
 def speed(cases: Sequence[Mapping[str, Any]]) -> str:
-    """A pass beside others, and the wishes."""
-    rows = ["| case | beside | ours, s | other, s | ours over other | wished |"]
+    """Seconds of a pass, compared with other programs and with the targets."""
+    rows = ["| case | other | wideangle, s | other, s | ratio | target |"]
     rows.append("|---|---|---:|---:|---:|---:|")
     for case in map(from_json, cases):
         for name in case.factors():
@@ -214,7 +214,7 @@ def speed(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def on_disk(found: Mapping[str, Any]) -> str:
-    """How much memory rows of a file took."""
+    """Time and memory of a fit to rows in a file."""
     return (
         f"{found['rows']:,} rows of {found['columns']:,} columns, a file of {found['file_mib']:,} "
         f"MiB, with {found['clusters']} clusters: the fit, a start on a sample and "

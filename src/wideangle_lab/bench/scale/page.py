@@ -15,16 +15,16 @@ RECORD, CARD = Path("results/bench/scale.json"), Path("results/bench/h200.json")
 PAGE = Path("docs/scaling.md")
 BILLION = 1_000_000_000
 NEAR = 0.3
-"""How far a prediction may be from the measurement."""
+"""Largest relative error allowed for a prediction."""
 MINUTE, HOUR = 60.0, 3600.0
 CLUSTER = 64
 """Cores of a small cluster."""
 ADULT = {"rows": 32_561, "columns": 123, "experts": 30, "starts": 4, "passes": 20}
-"""The variational fit of the record of the card."""
+"""Size of the variational fit in the GPU record."""
 
 
 def blocks(record: dict[str, Any], card: dict[str, Any]) -> dict[str, str]:
-    """The parts of the page that the records decide."""
+    """The generated parts of the page, by name."""
     costs = Costs(**record["vi"]["costs"])
     parts = {
         "summary": summary(record, card, costs),
@@ -37,20 +37,20 @@ def blocks(record: dict[str, Any], card: dict[str, Any]) -> dict[str, str]:
 
 
 def summary(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[str]:
-    """What a laptop, a card and a cluster can do."""
+    """Row limits of a laptop, a GPU and a cluster."""
     vi = costs.vi(BILLION, 31, 8, 2, 1)
     sweep = BILLION * record["features"]["costs"]["row"]
     return [
         "| | rows, at most | how |",
         "|---|---|---|",
-        "| one laptop, rows in memory | what fits twice, as float32 | `fit` |",
-        f"| one core, rows on disk | a billion in {duration(vi)} a pass (VI, 8 experts, 2 starts,"
-        f" 31 columns), {duration(sweep)} a sweep (features, 64 columns) | `fit_stream` |",
-        f"| one GPU | a billion in {duration(BILLION * card_row(card))} a pass (VI, 30 experts, 4 "
-        "starts, 123 columns), if they come fast enough | `fit`, `fit_stream` |",
-        "| many devices or machines | as many times more | `with rows_over():` |",
+        "| one laptop, rows in memory | what fits in memory twice, as float32 | `fit` |",
+        f"| one core, rows on disk | a billion: {duration(vi)} per pass (VI, 8 experts, 2 starts,"
+        f" 31 columns), {duration(sweep)} per sweep (features, 64 columns) | `fit_stream` |",
+        f"| one GPU | a billion: {duration(BILLION * card_row(card))} per pass (VI, 30 experts, 4 "
+        "starts, 123 columns), if rows are read fast enough | `fit`, `fit_stream` |",
+        "| many devices or machines | proportional to their number | `with rows_over():` |",
         "",
-        "The first line is a rule of thumb; the others are computed below from measured runs.",
+        "The first line is a rule of thumb; the others are computed from the measured runs below.",
     ]
 
 
@@ -88,7 +88,7 @@ def million(record: dict[str, Any]) -> list[str]:
     return [
         f"{first['rows']:,} rows of {first['columns']} columns ({size:.1f} GiB, classes from five "
         f"experts) and {fit['rows']:,} of {fit['columns']} ({wide:.1f} GiB, sums of eight features "
-        "and noise), drawn to disk in blocks; `python -m wideangle_lab.bench.scale`.",
+        "and noise), generated on disk in blocks; `python -m wideangle_lab.bench.scale`.",
         "",
         *table(("fit", "time", "core seconds", "predicted", "peak memory", "quality"), rows),
         "",
@@ -97,7 +97,7 @@ def million(record: dict[str, Any]) -> list[str]:
 
 
 def devices(shares: dict[str, Any]) -> list[str]:
-    """How much of each device is used."""
+    """Parallel efficiency over devices and processes."""
     rows = [
         (
             f"{plan['processes']} x {plan['devices']}",
@@ -110,8 +110,8 @@ def devices(shares: dict[str, Any]) -> list[str]:
     ]
     head = ("processes x devices", "gradient", "efficiency", "pass of VI", "efficiency")
     return [
-        f"{shares['rows']:,} rows of {shares['columns']} columns, {shares['n_experts']} experts, a "
-        "core for every device; VI with two starts and minibatches of 8192:",
+        f"{shares['rows']:,} rows of {shares['columns']} columns, {shares['n_experts']} experts, "
+        "one core per device; VI with two starts and minibatches of 8192:",
         "",
         *table(head, rows),
         "",
@@ -124,14 +124,14 @@ def constants(record: dict[str, Any], costs: Costs) -> list[str]:
     numbers = [f"{name} {1e9 * value:.3g} ns" for name, value in costs._asdict().items()][1:]
     worst = max(abs(gap) for gap in gaps(record))
     return [
-        f"Here: to begin {costs.begin:.0f} s, {', '.join(numbers)}; a row of a feature sweep "
-        f"{1e6 * record['features']['costs']['row']:.2g} µs. The large runs above, which were not "
-        f"fitted, are predicted within {100 * worst:.0f} %."
+        f"On this machine: begin {costs.begin:.0f} s, {', '.join(numbers)}; a row of a feature "
+        f"sweep {1e6 * record['features']['costs']['row']:.2g} µs. The large runs above were not "
+        f"used to fit these constants; they are predicted within {100 * worst:.0f} %."
     ]
 
 
 def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[str]:
-    """A billion rows, on paper."""
+    """Predicted times for a billion rows."""
     vi, wide = costs.vi(BILLION, 31, 8, 2, 1), costs.vi(BILLION, 123, 30, 4, 1)
     sweep = BILLION * record["features"]["costs"]["row"]
     rows = [
@@ -146,12 +146,12 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
     return [
         *table(("fit", "rows", "one core", f"{CLUSTER} cores, at best"), body),
         "",
-        "The last column divides by the number of cores; divide by the efficiency as well where it "
-        "is known. It holds for rows spread over devices: each process reads a stream whole, and "
-        "the feature sampler stays in one process. On one H200 the second line takes "
-        f"{duration(BILLION * card_row(card))} at the pace of Adult-9 ([measured](gpu.md)), if "
-        f"rows arrive at {4 * 123 / card_row(card) / 1e9:.1f} GB/s. Assignments of features "
-        "take a byte for each row and feature, 8 GB here.",
+        "The last column divides by the number of cores; divide it by the efficiency where that is "
+        "known. It applies to rows that are distributed over devices: with a stream, each process "
+        "reads all rows, and the feature sampler runs in one process. On one H200 the second line "
+        f"takes {duration(BILLION * card_row(card))} at the speed [measured on Adult-9](gpu.md), "
+        f"if rows arrive at {4 * 123 / card_row(card) / 1e9:.1f} GB/s. Feature assignments take "
+        "one byte per row and feature, 8 GB here.",
     ]
 
 
@@ -164,13 +164,13 @@ def gaps(record: dict[str, Any]) -> list[float]:
 
 
 def card_row(card: dict[str, Any]) -> float:
-    """Seconds of one row of a pass on the card."""
+    """Seconds per row of a pass on the GPU."""
     seconds = card["parts"]["Adult-9 variational"]["result"]["again"]["seconds"]
     return seconds / (ADULT["rows"] * ADULT["passes"])
 
 
 def duration(seconds: float) -> str:
-    """Two digits in the unit that suits."""
+    """Two digits, in a suitable unit."""
     for size, unit in ((24 * HOUR, "days"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.2g} {unit}"
@@ -187,7 +187,7 @@ def where(what: str, stamp: dict[str, Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table of Markdown, numbers to the right."""
+    """A Markdown table with right-aligned numbers."""
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
