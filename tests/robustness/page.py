@@ -108,8 +108,8 @@ def fuzzed(records: dict[str, dict[str, Any]]) -> str:
 {total:,} inputs drawn by Hypothesis (`python -m robustness.fuzz PART --examples N --seed S`): rows
 of any size, type and layout, labels, weights and settings; files that were damaged, or forged with
 a valid checksum. *Right*: every prediction is finite, probabilities add up to 1, the model can be
-saved and loaded, and every warning comes from this library. *Refused*: an error from a check of this
-library, not from inside NumPy or JAX.
+saved and loaded, and every warning comes from this library. *Refused*: an error from a check of
+this library, not from inside NumPy or JAX.
 
 {table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}{found_by(records)}"""
 

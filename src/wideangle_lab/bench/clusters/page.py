@@ -139,7 +139,9 @@ def verdict(found: Sequence[Table]) -> str:
 
     def count(of: Callable[[Table], Interval]) -> str:
         signs = [of(table).sign for table in found]
-        return f"higher on {signs.count(1)}, lower on {signs.count(-1)}, unclear on {signs.count(0)}"
+        return (
+            f"higher on {signs.count(1)}, lower on {signs.count(-1)}, unclear on {signs.count(0)}"
+        )
 
     return (
         f"With {most} clusters, held-out log density with repulsion, compared with none, is "
