@@ -1,4 +1,4 @@
-"""Speed and sampling efficiency, measured against other libraries in one run."""
+"""Benchmarks of speed and sampling efficiency against other libraries, measured in one run."""
 
 from wideangle_lab.bench.harness import run
 

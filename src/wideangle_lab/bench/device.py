@@ -1,7 +1,7 @@
-"""What an accelerator does with large problems: ``python -m wideangle_lab.bench.device OUT.json``.
+"""Large problems on an accelerator: ``python -m wideangle_lab.bench.device OUT.json``.
 
 Adult-9 with 30 experts by sampling and by the variational fit, many chains and many restarts at
-once, and the feature sampler on 20-News and TDT at the paper's sizes, each beside the matrix
+once, and the feature sampler on 20-News and TDT at the paper's sizes, each with the matrix
 products and the copy speed of the same card. Needs the data files (``wideangle datasets``). Parts
 named after the file are measured, all by default; the others of the file are kept. Parts that fail
 leave their error in the record. ``python -m wideangle_lab.bench.device_page`` writes the page.
@@ -45,7 +45,7 @@ MILLION = Size(1_000_000, 124, N_EXPERTS)
 SEED = 0
 CHAINS = (1, 4, 16, 64)
 NOT_TUNED = ", without autotuning"
-"""Said of parts that were compiled in a hurry: their small products are several times slower."""
+"""Mark of parts compiled without autotuning: their small products are several times slower."""
 
 
 def gradients(size: Size = ADULT, chains: Sequence[int] = CHAINS) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def gradients(size: Size = ADULT, chains: Sequence[int] = CHAINS) -> dict[str, A
 
 
 def many_rows(size: Size = MILLION, n_warmup: int = 60, n_draws: int = 20) -> dict[str, Any]:
-    """Seconds a draw of the default classifier's four chains, and how many gradients a draw has."""
+    """Seconds per draw of the default classifier's four chains, and gradients per draw."""
     _, rows, targets = draw_problem(SEED, size)
     weights = np.ones(size.rows, np.float32)
     data = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.asarray(weights))
@@ -138,7 +138,7 @@ def experts(method: str | None, **settings: Any) -> dict[str, Any]:
 
 
 def flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their own names, those of objects too where they are not the defaults."""
+    """Settings by name, including those of objects that differ from the defaults."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if not isinstance(value, Settings):
@@ -150,13 +150,13 @@ def flat(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def batched(method: str, name: str, counts: tuple[int, ...], **settings: Any) -> dict[str, Any]:
-    """The same fit with more and more chains or starts at once: what one more of them costs."""
+    """The same fit with increasing numbers of chains or starts."""
     fits = {f"{n} {name}": experts(method, **{f"inference__{name}": n}, **settings) for n in counts}
     return {"method": method, **fits}
 
 
 def narrow(scale: float) -> MutualAngularPrior:
-    """Lengths that hardly vary."""
+    """Prior of nearly constant lengths."""
     return MutualAngularPrior(
         kind="I", cosine=0.2, magnitude_shape=124.0, scale=scale, common=False
     )

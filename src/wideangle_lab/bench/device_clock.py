@@ -1,4 +1,4 @@
-"""Seconds of a call on a device, and what the device can do at best."""
+"""Seconds of a call on a device, and the device's peak speeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def timed(function: Callable[[], Any], repeats: int = 20) -> float:
-    """Median seconds of a call, the first one left out."""
+    """Median seconds of a call, excluding the first."""
     jax.block_until_ready(function())
     seconds = []
     for _ in range(repeats):
@@ -23,7 +23,7 @@ def timed(function: Callable[[], Any], repeats: int = 20) -> float:
 
 
 def ceilings() -> dict[str, float]:
-    """Measured matrix and copy speed of the card."""
+    """Measured matrix and copy speed of the device."""
     a = jnp.ones((8192, 8192), jnp.float32)
     big = jnp.ones(2**28, jnp.float32)
     with jax.default_matmul_precision("highest"):

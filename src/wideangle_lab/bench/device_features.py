@@ -40,8 +40,8 @@ def prepare(name: str, noise_scale: Any) -> tuple[MemoryRows, DeviceRows, Design
 
 
 def features(name: str) -> dict[str, Any]:
-    """Seconds per sweep with 300 features, beside its matrix products and the search before it."""
-    # Noise that fits what 300 features leave: with less, the chain adds features without end.
+    """Seconds per sweep with 300 features, of its matrix products, and of the search before it."""
+    # Noise that matches the residual of 300 features: with less, the chain keeps adding features.
     rows, on_device, design, values = prepare(name, noise_scale="learn")
     began = time.perf_counter()
     start = find_features(
@@ -86,7 +86,7 @@ def features(name: str) -> dict[str, Any]:
 
 
 def sweep_of_many() -> dict[str, Any]:
-    """Seconds of one sweep of 20-News from a state of exactly 300 features, time after time.
+    """Seconds of one sweep of 20-News, always from the same state with exactly 300 features.
 
     The features are means of random groups of rows, and the noise is what they leave: a chain left
     to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.

@@ -1,4 +1,4 @@
-"""Rows, weights and targets of a mixture of experts of any size, and what a gradient costs."""
+"""Rows, weights and targets of a mixture of experts of any size, and the cost of a gradient."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DENSITY = 0.113
 
 @jax.jit
 def value_and_gradient(weights: Weights, data: Data) -> Any:
-    """What a step of a sampler costs."""
+    """Value and gradient of the log-likelihood."""
     return jax.value_and_grad(partial(log_lik, EXPERT))(weights, data)
 
 
 @jax.jit
 def two_products(stacked: Any, slopes: Any, rows: Any) -> Any:
-    """All scores from the rows, and a gradient from slopes: no dense gradient can be faster."""
+    """The two matrix products of a gradient: a lower bound on its time for dense rows."""
     exact = lax.Precision.HIGHEST
     scores = jnp.einsum("ap,np->an", stacked, rows, precision=exact)
     return scores, jnp.einsum("an,np->ap", slopes, rows, precision=exact)
@@ -56,7 +56,7 @@ def draw_problem(seed: int, size: Size) -> tuple[Weights, Any, np.ndarray]:
 
 
 def prior_of(size: Size) -> PolarComponents:
-    """The estimator's default, with weights of standard deviation 1."""
+    """The estimator's default prior, with weights of standard deviation 1."""
     directions = MutualAngular.from_cosine(size.components, size.columns, np.float32(0.2), "II")
     rate = 2.0 / np.sqrt(size.columns)
     return PolarComponents(directions, np.float32(2.0), np.float32(rate))

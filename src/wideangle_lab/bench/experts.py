@@ -1,7 +1,7 @@
 """The mixture of experts: its gradient, its samplers and its variational fit.
 
 Sizes are those of the data set Adult-9 (32,561 rows, 123 columns and an intercept, 11 % of the
-entries not 0) with 30 experts. The data themselves are used where they are at hand.
+entries not 0) with 30 experts. The data set itself is used if its file is found.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MINUTE, GOOD = "a minute", "log-loss 0.321"
 
 
 class Example(NamedTuple):
-    """Training and test rows, sparse, and where they come from."""
+    """Sparse training and test rows, and their source."""
 
     X: Any
     y: np.ndarray
@@ -59,7 +59,7 @@ def measure(settings: Settings) -> list[Case]:
 
 
 def gradients(settings: Settings, size: Size) -> list[Case]:
-    """Value and gradient of the likelihood, dense against its products, sparse against dense."""
+    """Value and gradient of the likelihood: dense rows against products, sparse against dense."""
     weights, rows, targets = draw_problem(settings.seed, size)
     dense = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(size.rows))
     sparse = on_host(Data(rows, targets, np.ones(size.rows)))
@@ -102,7 +102,7 @@ def gradients(settings: Settings, size: Size) -> list[Case]:
 
 
 def steps(settings: Settings, size: Size) -> list[Case]:
-    """A draw of the sampler and a pass of the variational fit, against their products."""
+    """A draw of the sampler and a pass of the variational fit, against their matrix products."""
     weights, rows, _ = draw_problem(settings.seed, size)
     dense = jnp.asarray(rows.toarray())
     stacked = jnp.concatenate([weights.gate, weights.experts[:, 0]])
@@ -136,7 +136,7 @@ def steps(settings: Settings, size: Size) -> list[Case]:
 
 
 def example(settings: Settings, size: Size) -> Example:
-    """Adult-9 where its file is found, else rows drawn from the model."""
+    """Adult-9 if its file is found, else rows drawn from the model."""
     if not settings.quick:
         try:
             adult = datasets.load("adult9")
@@ -148,13 +148,13 @@ def example(settings: Settings, size: Size) -> Example:
             return Example(adult.X[train], adult.y[train], adult.X[test], adult.y[test], "Adult-9")
     n_test = size.rows // 2
     _, rows, y = draw_problem(settings.seed, size._replace(rows=size.rows + n_test))
-    rows = rows[:, :-1]  # the estimator adds an intercept of its own
+    rows = rows[:, :-1]  # the estimator adds an intercept
     parts = rows[n_test:], y[n_test:], rows[:n_test], y[:n_test]
     return Example(*parts, "rows drawn from the model, in the shape of Adult-9")
 
 
 def variational(settings: Settings, size: Size) -> list[Case]:
-    """Seconds and test log-loss of a variational fit, beside what else a user could pick."""
+    """Seconds and test log-loss of a variational fit and of other classifiers."""
     data = example(settings, size)
     seconds: dict[str, list[float]] = {}
     applied: dict[str, list[float]] = {}
@@ -192,7 +192,7 @@ def variational(settings: Settings, size: Size) -> list[Case]:
 
 
 def contenders(seed: int, size: Size, quick: bool) -> dict[str, Any]:
-    """Ours first."""
+    """The classifiers, ours first."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
 
@@ -206,10 +206,10 @@ def contenders(seed: int, size: Size, quick: bool) -> dict[str, Any]:
 
 
 def fit_and_score(name: str, model: Any, data: Example) -> tuple[float, float, float]:
-    """Seconds of the fit and of the prediction, and the log-loss of it."""
+    """Seconds of the fit and of the prediction, and the log-loss."""
     from sklearn.metrics import log_loss
 
-    # Gradient boosting takes dense rows only; making them is not timed.
+    # Gradient boosting accepts only dense rows; the conversion is not timed.
     train, test = (
         X.toarray() if name == BOOSTING and sp.issparse(X) else X for X in (data.X, data.X_test)
     )

@@ -51,7 +51,7 @@ EXPERT = LogisticExperts()
 
 
 class Sizes(NamedTuple):
-    """Of the data and of the chains."""
+    """Sizes of the data and of the chains."""
 
     n_rows: int
     n_columns: int
@@ -59,12 +59,12 @@ class Sizes(NamedTuple):
     n_nuts: int
     """Warm-up iterations of NUTS, and draws, of each chain."""
     inference: Sampling
-    """Of our estimator."""
+    """Warm-up and draws of our estimator."""
     repeats: int
 
     @property
     def n_chains(self) -> int:
-        """Of every sampler."""
+        """Number of chains of every sampler."""
         return self.inference.n_chains
 
 
@@ -130,7 +130,7 @@ class Task:
         )
 
     def ours(self, seed: int, compile_only: bool = False) -> Outcome:
-        """A fit with the estimator; it compiles the same programs whatever its length."""
+        """A fit with the estimator; its compiled programs do not depend on its length."""
         began = time.process_time()
         with warnings.catch_warnings():
             # Chains of a benchmark may be too short for what the estimator recommends.
@@ -140,7 +140,7 @@ class Task:
         return Outcome(smallest_ess(model.trace_.values), seconds)
 
     def posterior(self) -> tuple[Priors, Data]:
-        """Priors and rows as the estimator makes them."""
+        """Priors and rows as the estimator prepares them."""
         y = np.asarray(self.data.y, np.int32)
         ones = np.ones(len(y))
         scaling = learn_scaling(self.data.X, ones, standardise=True, intercept=True)
@@ -150,7 +150,7 @@ class Task:
         return task.priors, make_dense(Data(rows, y, ones))
 
     def nuts(self, *, from_modes: bool) -> Callable[[int], Outcome]:
-        """NumPyro's sampler at its defaults, from its own starts or from modes as ours begins."""
+        """NumPyro's sampler with default settings, from its own starts or from our modes."""
         priors, batch = self.posterior()
         kernel = NUTS(partial(numpyro_model, priors, batch))
         n_chains, n_nuts = self.sizes.n_chains, self.sizes.n_nuts
@@ -187,7 +187,7 @@ class Task:
         return fit
 
     def blackjax_nuts(self) -> Callable[..., Outcome]:
-        """BlackJAX's sampler and warm-up at their defaults, from the modes as ours begins."""
+        """BlackJAX's sampler and warm-up with default settings, from our modes."""
         priors, batch = self.posterior()
         made = initialize_model(jax.random.key(0), partial(numpyro_model, priors, batch))
         n_chains, n_nuts = self.sizes.n_chains, self.sizes.n_nuts
@@ -226,20 +226,20 @@ class Task:
 
 
 def invariants(draws: dict[str, Any], data: Data) -> dict[str, Any]:
-    """Numbers of each draw that do not depend on the numbering of the experts."""
+    """Quantities of each draw that do not depend on the order of the experts."""
     weights = Weights(draws["gate"], draws["experts"][..., None, :])
     kept = Draws({"weights": weights, "log_lik": np.asarray(_log_liks(weights, data))})
-    rows = np.asarray(data.rows)[np.asarray(data.weights) > 0]  # the others fill up
+    rows = np.asarray(data.rows)[np.asarray(data.weights) > 0]  # the others are padding
     return trace(EXPERT, kept, rows).values
 
 
 def last_draws(draws: np.ndarray, count: int) -> np.ndarray:
-    """The last draws of each chain; repeated where there are fewer, to compile for that many."""
+    """The last draws of each chain; repeated if there are too few, to keep the shape."""
     return np.take(draws, np.arange(-count, 0), axis=1, mode="wrap")
 
 
 def modes(key: Any, priors: Priors, batch: Any, n_chains: int) -> list[Any]:
-    """Unconstrained starts for NUTS: the best modes of several climbs."""
+    """Unconstrained starts for NUTS: the best modes of several optimisations."""
     found = climb(key, Problem(priors, EXPERT, batch), n_starts=4 * n_chains, verbose=False)
     points = [jax.tree.map(lambda leaf, i=i: leaf[i], found.points) for i in range(n_chains)]
     weights = [weights_of(priors, point, EXPERT) for point in points]
@@ -248,7 +248,7 @@ def modes(key: Any, priors: Priors, batch: Any, n_chains: int) -> list[Any]:
 
 
 def numpyro_model(priors: Priors, data: Data) -> None:
-    """The posterior of the estimator, in NumPyro's words."""
+    """The posterior of the estimator as a NumPyro model."""
     gate = numpyro.sample("gate", priors.gate)
     experts: Any = numpyro.sample("experts", priors.experts)
     numpyro.factor("data", log_lik(EXPERT, Weights(gate, experts[:, None]), data))
@@ -262,7 +262,7 @@ def _log_liks(weights: Weights, data: Data) -> Any:
 
 
 def smallest_ess(values: dict[str, np.ndarray]) -> float:
-    """Over all numbers that are not the same in every draw."""
+    """Smallest effective sample size over all quantities that vary."""
     flat = [np.reshape(v, (*v.shape[:2], -1)) for v in values.values()]
     numbers: Any = np.concatenate(flat, axis=-1)
     moving = np.max(numbers, axis=(0, 1)) > np.min(numbers, axis=(0, 1))

@@ -1,4 +1,4 @@
-"""Whether a fit finds features that are known, and what a user's other choices make of the rows."""
+"""Whether fits recover known features, compared with other methods."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from wideangle_lab.bench.harness import Settings
 from wideangle_lab.bench.record import OURS, Case, Series
 
 NEAR = 0.25
-"""A feature is found if a component is this near, relative to its length."""
+"""A feature is found if a component is within this distance, relative to its length."""
 EVERY = "every seed"
 MIXTURE = "Bayesian Gaussian mixture"
 
 
 class Problem(NamedTuple):
-    """Data whose features are known, and what a good fit of it is."""
+    """Data with known features, and the criteria of a good fit."""
 
     name: str
     make: Callable[[int], Generated]
     fresh: Callable[[int], Generated]
-    """Rows of the same features that no fit has seen."""
+    """New rows with the same features."""
     n_seeds: int
     most_components: int
     mean_error: float
     """Root mean square error of posterior means of fresh rows, against rows without noise."""
     draw_error: float | None
-    """The same of single draws on the rows of the fit; None asks for nothing."""
+    """The same for single draws on the training rows; None sets no limit."""
     good_share: float
-    """Least share of the seeds with a good fit."""
+    """Smallest allowed share of seeds with a good fit."""
     seconds: float
-    """Most for a fit."""
+    """Limit of the seconds of a fit."""
 
 
 class Found(NamedTuple):
@@ -53,7 +53,7 @@ class Found(NamedTuple):
     """Seconds to reconstruct the fresh rows."""
 
     def good(self, problem: Problem, n_features: int) -> bool:
-        """All of it at once."""
+        """Whether all criteria hold."""
         limit = np.inf if problem.draw_error is None else problem.draw_error
         return (
             self.n_found == n_features
@@ -73,7 +73,7 @@ def sparse_features(
     presence: float = 0.2,
     noise: float = 0.5,
 ) -> Generated:
-    """Many sparse features, each there or not, and noise.
+    """Many sparse features, each present or absent, and noise.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def problems(quick: bool) -> list[Problem]:
     n_rows, most = (500, 8) if quick else (5000, 33)
 
     def sparse(seed: int, offset: int) -> Generated:
-        """Rows of a longer draw: the features come first, so they are the same."""
+        """Rows of a longer draw with the same seed, which has the same features."""
         made = sparse_features(seed, 2 * n_rows, **small)
         rows = slice(offset, offset + n_rows)
         return Generated(made.X[rows], made.signal[rows], made.features, made.assignments[rows])
@@ -141,7 +141,7 @@ def problems(quick: bool) -> list[Problem]:
 
 
 def measure(settings: Settings) -> list[Case]:
-    """Share of good fits, errors beside those of peers, seconds."""
+    """Share of good fits, errors, and seconds, compared with other methods."""
     inference = Sampling(n_warmup=30, n_draws=30, thin=1) if settings.quick else None
     return [
         case for problem in problems(settings.quick) for case in cases(problem, settings, inference)
@@ -213,7 +213,7 @@ def words_of(fits: list[Found]) -> str:
 
 
 def fit_ours(made: Generated, fresh: Generated, seed: int, inference: Sampling | None) -> Found:
-    """A fit, at the defaults unless it is quick."""
+    """A fit with default settings, or shorter if quick."""
     model = LatentFeatureModel(inference=inference, random_state=seed, verbose=False)
     start = time.perf_counter()
     with warnings.catch_warnings():
@@ -243,18 +243,18 @@ def rms(rows: np.ndarray, made: Generated) -> float:
 
 
 def n_found(features: np.ndarray, components: np.ndarray) -> int:
-    """Features that have a component of their own near them."""
+    """Number of features that are matched by different components."""
     if len(components) == 0:
         return 0
     gaps = np.linalg.norm(features[:, None] - components, axis=2)
     gaps /= np.linalg.norm(features, axis=1)[:, None]
-    # Matching the most that are near, not the least total distance.
+    # Maximise the number of matches, not the total distance.
     pairs = linear_sum_assignment((gaps > NEAR).astype(float))
     return int(np.sum(gaps[pairs] <= NEAR))
 
 
 def n_found_up_to_length(features: np.ndarray, components: np.ndarray) -> int:
-    """The same if every component gets the length and the sign that bring it nearest."""
+    """The same with the best length and sign for every component."""
     units = components / np.maximum(np.linalg.norm(components, axis=1, keepdims=True), 1e-12)
     inner = features @ units.T
     gaps = np.sqrt(np.maximum(np.sum(features**2, axis=1)[:, None] - inner**2, 0.0))
@@ -263,7 +263,7 @@ def n_found_up_to_length(features: np.ndarray, components: np.ndarray) -> int:
 
 
 def peers(n_components: int, seed: int) -> dict[str, Any]:
-    """What else a user could pick; all are given the number of features."""
+    """Other methods; all are given the true number of features."""
     from sklearn.decomposition import NMF, PCA, FactorAnalysis
     from sklearn.mixture import BayesianGaussianMixture
 
@@ -281,14 +281,14 @@ def peers(n_components: int, seed: int) -> dict[str, Any]:
 
 
 def fit_peer(name: str, peer: Any, made: Generated, fresh: Generated) -> Found:
-    """What a peer finds in the same rows; it has no posterior, so no draws."""
+    """Result of another method on the same rows; it has no posterior draws."""
 
     def rows(X: np.ndarray) -> np.ndarray:
         return np.maximum(X, 0.0) if name == "NMF" else X
 
     start = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # no convergence in so many steps
+        warnings.simplefilter("ignore", UserWarning)  # not converged within the limit of steps
         peer.fit(rows(made.X))
     seconds = time.perf_counter() - start
     start = time.perf_counter()

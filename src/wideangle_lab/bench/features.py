@@ -1,7 +1,7 @@
-"""The latent feature model: what a sweep costs and what a fit finds.
+"""The latent feature model: the cost of a sweep and the quality of a fit.
 
 A sweep cannot be cheaper than the products that every sampler of the model needs: rows with
-features, and assignments with features or rows. That floor is timed in turns with the sweep.
+features, and assignments with features or rows. They are timed alternately with the sweep.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from wideangle_lab.bench.record import OURS, Case, Series
 
 PRODUCTS, TWO_SECONDS = "its two matrix products", "two seconds"
 TIMES_FLOOR = 10.0
-"""Most that a sweep may cost, in products."""
+"""Largest allowed time of a sweep, in units of its products."""
 SECONDS = 2.0
-"""Most that a sweep may take on 20-News with 300 features."""
+"""Largest allowed seconds of a sweep on 20-News with 300 features."""
 WARM = 3
-"""Sweeps before the clock starts; they compile."""
+"""Untimed sweeps at the start, which compile."""
 DENSITY = 0.01
 
 
@@ -51,7 +51,7 @@ def measure(settings: Settings) -> list[Case]:
 
 
 class Sweeper:
-    """A chain that moves one sweep, from given features, as often as it is asked."""
+    """A chain that does one sweep from given features at every call."""
 
     def __init__(
         self, X: Any, features: np.ndarray, assignments: np.ndarray, noise_scale: Any, seed: int
@@ -73,7 +73,7 @@ class Sweeper:
         """Features after the last sweep."""
 
     def sweep(self) -> Any:
-        """One sweep with new random numbers from the first state, so that all cost the same."""
+        """One sweep from the first state with new random numbers, so that costs are equal."""
         chain = self.chain
         n_sweeps = chain.n_done + 1
         n_warmup = min(n_sweeps, WARM)
@@ -94,7 +94,7 @@ class Sweeper:
         return self
 
     def floor(self) -> Any:
-        """X W' and Z W where rows are dense, X W' and Z'X where they are sparse."""
+        """X W' and Z W for dense rows, X W' and Z'X for sparse rows."""
         state = self.first
         n_live = int(state.n_live)
         vectors = np.asarray(state.components.vectors)[:n_live]
@@ -106,7 +106,7 @@ class Sweeper:
 
 
 def dense_sweep(settings: Settings) -> list[Case]:
-    """A sweep on dense rows against its two products, which have all cores, then one as well."""
+    """A sweep on dense rows against its two products, on all cores and on one core."""
     size = SMALL if settings.quick else DENSE
     sweeper = dense_sweeper(settings.seed, size).ready()
     kinds = {"": nullcontext, ", one thread": partial(threadpool_limits, 1, "blas")}
@@ -134,7 +134,7 @@ def _against_products(
 
 
 def sparse_sweep(settings: Settings) -> list[Case]:
-    """A sweep at the size of 20-News: seconds, and against its floor."""
+    """A sweep at the size of 20-News: seconds, and the ratio to its products."""
     size = SMALL_NEWS if settings.quick else NEWS
     X, source = news_rows(settings, size)
     features, assignments = rough_features(X, size.components, settings.seed)
@@ -155,7 +155,7 @@ def sparse_sweep(settings: Settings) -> list[Case]:
 
 
 def dense_sweeper(seed: int, size: Size) -> Sweeper:
-    """A chain on generated rows that begins at the truth."""
+    """A chain on generated rows that starts at the true features."""
     nonzero = min(20, size.columns // 2)
     made = feature_quality.sparse_features(seed, *size, n_nonzero=nonzero)
     rows = made.X.astype(np.float32)
@@ -163,7 +163,7 @@ def dense_sweeper(seed: int, size: Size) -> Sweeper:
 
 
 def news_rows(settings: Settings, size: Size) -> tuple[Any, str]:
-    """20-News where its file is found, else random rows of the same shape and density."""
+    """20-News if its file is found, else random rows of the same shape and density."""
     if not settings.quick:
         try:
             return datasets.load("news20").X, "20-News"
@@ -176,11 +176,11 @@ def news_rows(settings: Settings, size: Size) -> tuple[Any, str]:
 
 
 def rough_features(X: Any, n_features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every row goes to the most similar of some rows; features are the means of the groups."""
+    """Assign every row to the most similar of some rows; features are the means of the groups."""
     generator = np.random.default_rng(seed)
     leaders = generator.choice(X.shape[0], n_features, replace=False)
     similar = np.asarray((X @ X[leaders].T).todense())
-    # Leaders stay with themselves, so that no group is empty.
+    # The chosen rows stay in their groups, so that no group is empty.
     group = np.argmax(similar, axis=1)
     group[leaders] = np.arange(n_features)
     assignments = np.zeros((X.shape[0], n_features), np.uint8)

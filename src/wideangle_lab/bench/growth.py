@@ -1,8 +1,8 @@
 """How time and peak memory grow with rows, columns and components.
 
 One size grows at a time, by doubling, from a common base. The exponent is the slope of the
-logarithm of the cost against the logarithm of the size. Memory is that of a fresh process, less
-what the same work needs at a tiny size (code).
+logarithm of the cost against the logarithm of the size. Memory is that of a new process, minus
+that of the same work at a tiny size (code).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from wideangle_lab.bench.record import OURS, Case, Curve, Series
 from wideangle_lab.bench.works import WORKS
 
 STEEPEST = 1.1
-"""Largest exponent of any cost in the number of rows."""
+"""Largest allowed exponent in the number of rows."""
 BASE, SMALL = Size(32_768, 48, 16), Size(1024, 12, 4)
 TINY = Size(256, 12, 4)
 FACTORS = (1, 2, 4, 8)
 REPEATS = 3
 ONLY_TIME = ("dense gradient", "sparse gradient")
-"""Works whose memory is that of their data."""
+"""Works whose memory is mostly that of their data."""
 NOTE = (
     "Growth: exponent is the slope of the logarithm of the cost against the logarithm of one size, "
     "the others at N={rows:,}, D=p={columns}, K={components}; in brackets the middle half of the "
@@ -67,12 +67,12 @@ def times(costs: Mapping[Task, Cost], work: str, line: Sequence[Size]) -> list[S
 def peaks(costs: Mapping[Task, Cost], work: str, line: Sequence[Size]) -> list[Series]:
     """Bytes above those of a tiny problem."""
     tiny = costs[Task(work, TINY)].peak
-    # A megabyte at least: logarithms of less are noise of the allocator.
+    # At least a megabyte: smaller differences are noise of the allocator.
     return [Series((float(max(costs[Task(work, size)].peak - tiny, 2**20)),)) for size in line]
 
 
 def case(name: str, unit: str, axis: str, line: Sequence[Size], values: list[Series]) -> Case:
-    """A curve and its exponent; only growth in the rows has a limit."""
+    """A curve and its exponent; only growth with the number of rows has a limit."""
     lengths = tuple(float(getattr(size, axis)) for size in line)
     curve = Curve(axis, lengths, tuple(values), unit, STEEPEST if axis == "rows" else None)
     note = NOTE.format(**line[0]._asdict())

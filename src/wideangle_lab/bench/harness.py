@@ -1,4 +1,4 @@
-"""The loop over areas: measure, print, keep.
+"""The loop over areas: measure, print, save.
 
 Every comparison is the ratio of the medians of two things that were measured in turns within one
 run, so that a busy or slow machine disturbs both sides. One untimed call leaves out compilation.
@@ -40,7 +40,7 @@ PANELS = {
     "regression": "wideangle_lab.bench.defaults.loop",
     "clusters": "wideangle_lab.bench.clusters.study",
 }
-"""Each takes long, is measured only when it is named, and has a record of its own, of cells."""
+"""Slow areas, measured only if named; each has a separate record of cells."""
 
 
 class Size(NamedTuple):
@@ -52,7 +52,7 @@ class Size(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What an area is asked for."""
+    """Settings of a measurement."""
 
     quick: bool
     seed: int
@@ -107,7 +107,7 @@ def run(
 
 
 def stamped(area: str, settings: Settings) -> dict[str, Any]:
-    """The cases of one area, and when, where and by what they were measured."""
+    """The cases of one area, with time, machine, versions and commit."""
     stamp = describe()
     start = time.perf_counter()
     cases: list[Case] = import_module(AREAS[area]).measure(settings)
@@ -130,9 +130,9 @@ def _areas_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def in_turns(
     functions: Mapping[str, Callable[[int], Any]], repeats: int, calls: int = 1
 ) -> dict[str, Series]:
-    """Seconds per call of each function, called in turns with the number of the repeat.
+    """Seconds per call of each function, called alternately with the number of the repeat.
 
-    The first, untimed turn compiles. ``calls`` in a row are timed together where one is too short
+    The first, untimed call compiles. ``calls`` in a row are timed together if one is too short
     for the clock.
     """
     for function in functions.values():

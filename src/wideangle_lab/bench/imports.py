@@ -1,4 +1,4 @@
-"""What importing the package costs."""
+"""Time to import the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROBE = "import time; t = time.perf_counter(); import {0}; print(time.perf_count
 
 
 def measure(settings: Settings) -> list[Case]:
-    """Import time in fresh processes, in turns."""
+    """Import time in new processes, measured alternately."""
     turns = range(1, 2) if settings.quick else range(settings.repeats + 1)
     seconds: dict[str, list[float]] = {OURS: [], "numpyro": [], "jax": []}
     for turn in turns:

@@ -12,7 +12,7 @@ UNITS = {"s": ("seconds", 1.0), "bytes": ("peak memory, MiB", 2.0**-20)}
 
 
 def draw_growth(cases: Sequence[Case], path: Path) -> None:
-    """One panel for every size and unit; the exponent stands beside each line."""
+    """One panel for every size and unit; each line is labelled with its exponent."""
     import matplotlib
 
     matplotlib.use("agg")

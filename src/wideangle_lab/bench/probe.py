@@ -1,4 +1,4 @@
-"""Time and peak memory of one unit of work, in a process of its own.
+"""Time and peak memory of one unit of work, in a separate process.
 
 ``python -m wideangle_lab.bench.probe WORK ROWS COLUMNS COMPONENTS SEED REPEATS`` prints them as
 JSON: bytes at the peak of a call that finds everything compiled, data included; and CPU seconds of
@@ -37,10 +37,10 @@ class Task(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one task."""
+    """Costs of one task."""
 
     peak: int
-    """Bytes."""
+    """Peak memory in bytes."""
     seconds: list[float]
 
 
@@ -64,7 +64,7 @@ def probe(tasks: Iterable[Task], seed: int, repeats: int) -> dict[Task, Cost]:
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew, where the system can.
+    """Reset the peak memory, if the system supports it.
 
     Making data and compiling leave memory behind that is free and not given back; a compiler needs
     more than a small problem, and about the same for each size.
@@ -78,7 +78,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """Most memory that was resident since :func:`forget_peak`, or ever."""
+    """Peak resident memory since :func:`forget_peak`, or since the start."""
     try:
         lines = STATUS.read_text(encoding="ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
@@ -88,7 +88,7 @@ def peak_bytes() -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Do the work and print what it cost."""
+    """Do the work and print its cost."""
     import jax
 
     from wideangle_lab.bench.harness import Size
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> None:
     name, *numbers = arguments
     *size, seed, repeats = map(int, numbers)
     work = WORKS[name](seed, Size(*size))
-    for _ in range(2):  # some things are compiled in the second call only
+    for _ in range(2):  # some programs are compiled only in the second call
         jax.block_until_ready(work())
     forget_peak()
     jax.block_until_ready(work())

@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: series of repeats, cases, and the record of a run."""
+"""Results of a benchmark: series of repeats, cases, and the record of a run."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Series:
 
     @property
     def median(self) -> float:
-        """Middle value."""
+        """Median."""
         return float(np.median(self.values))
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """The range that holds the middle half of the repeats."""
+        """Interquartile range of the repeats."""
         low, high = np.quantile(self.values, (0.25, 0.75))
         return float(low), float(high)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What one growing size does to a cost: the points behind a slope."""
+    """Cost against one growing size: the points of a slope."""
 
     axis: str
     """What grows: ``rows``, ``columns`` or ``components``."""
@@ -43,7 +43,7 @@ class Curve:
     """One series per size."""
     unit: str
     most: float | None = None
-    """Largest exponent that is allowed."""
+    """Largest allowed exponent."""
 
     def slopes(self) -> Series:
         """Exponents: slopes of log value against log size by least squares, one per repeat."""
@@ -61,14 +61,14 @@ class Case:
     """By competitor, ours first; every series has the same number of repeats."""
     higher_is_better: bool = False
     targets: Mapping[str, float] = field(default_factory=dict)
-    """By rival: the least factor by which we should be better."""
+    """By rival: the smallest factor by which ours should be better."""
     note: str = ""
     curve: Curve | None = None
 
     def factors(self) -> dict[str, float | None]:
         """By rival: the ratio of the two medians, above 1 where ours is better.
 
-        None where the worse of the two is 0 in the denominator: ours is better, by no ratio.
+        None if the denominator is 0: ours is better, but there is no ratio.
         """
         ours = self.entries[OURS].median
         rivals = {name: one.median for name, one in self.entries.items() if name != OURS}
@@ -77,7 +77,7 @@ class Case:
         return {name: _ratio(theirs, ours) for name, theirs in rivals.items()}
 
     def missed(self) -> list[str]:
-        """Rivals against which the factor is below its target; ``exponent`` if too steep."""
+        """Rivals with a factor below its target; ``exponent`` if the slope is too large."""
         factors = self.factors()
         names = [
             name
@@ -91,26 +91,26 @@ class Case:
 
 
 def _ratio(above: float, below: float) -> float | None:
-    """Counts may be 0, of one side or of both."""
+    """Ratio of two numbers that may be 0."""
     if below == 0.0:
         return 1.0 if above == 0.0 else None
     return above / below
 
 
 def show_factor(factor: float | None) -> str:
-    """Such as ``28``, or ``1/7.4`` where we are worse, or a dash where there is no ratio."""
+    """For example ``28``, ``1/7.4`` if ours is worse, or a dash if there is no ratio."""
     if factor is None:
         return "-"
     return show(factor) if factor >= 1 else f"1/{show(1 / factor)}"
 
 
 def show(value: float) -> str:
-    """Three digits, without exponents where they can be avoided."""
+    """Three digits, without an exponent if possible."""
     return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.3g}"
 
 
 def to_json(case: Case) -> dict[str, Any]:
-    """Plain data, with the summaries beside the repeats for those who read the file."""
+    """Plain data; includes the summaries for readers of the file."""
     return {
         "name": case.name,
         "unit": case.unit,

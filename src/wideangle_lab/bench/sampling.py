@@ -1,6 +1,6 @@
 r"""Geodesic HMC against NUTS on the normalised-Gaussian parametrisation of the same target.
 
-NUTS, NumPyro's and BlackJAX's, gets our distributions as they are: ``biject_to`` gives it a
+NUTS of NumPyro and of BlackJAX samples our distributions directly: ``biject_to`` gives it a
 Gaussian vector whose direction is the variable. All run four chains in lockstep, tuned in a warm-up
 that is not counted. The effective sample size is the smallest over quantities that no relabelling
 changes.
@@ -41,18 +41,18 @@ ACCEPTANCE = 0.8
 
 
 class Target(NamedTuple):
-    """A density on unit vectors, twice: for our kernels and as a NumPyro model."""
+    """A density on unit vectors, as a function for our kernels and as a NumPyro model."""
 
     name: str
     log_density: Callable[[dict[str, Any]], Any]
     model: Callable[[], None]
     initial: Callable[[Any], dict[str, Any]]
     quantities: Callable[[np.ndarray], np.ndarray]
-    """Draws (chain, draw, ...) to label-free numbers (chain, draw, n)."""
+    """Maps draws (chain, draw, ...) to label-invariant quantities (chain, draw, n)."""
 
 
 class Efficiency(NamedTuple):
-    """Of one repeat."""
+    """Efficiency of one repeat."""
 
     per_gradient: float
     per_second: float
@@ -108,7 +108,7 @@ def single_direction() -> Target:
 
 
 def repelling_components(seed: int) -> Target:
-    """Five components under the prior of type I, each seen through a few noisy directions."""
+    """Five components with the prior of type I, each observed in a few noisy directions."""
     n_components, dim, noise, n_seen = 5, 20, 20.0, 4
     prior = MutualAngular.from_cosine(n_components, dim, 0.5)
     key_truth, key_seen = jax.random.split(jax.random.key(seed + 1))
@@ -140,7 +140,7 @@ def repelling_components(seed: int) -> Target:
 
 
 def geodesic(key: Any, target: Target, n_warmup: int, n_draws: int) -> Callable[[], Efficiency]:
-    """A run that each call takes up again; the first part, here, compiles and warms up."""
+    """A run that every call continues; its first part compiles and warms up."""
 
     def recipe(steps: dict[str, Any]) -> Update:
         kernel = geodesic_hmc(steps["directions"], N_STEPS)
@@ -164,7 +164,7 @@ def geodesic(key: Any, target: Target, n_warmup: int, n_draws: int) -> Callable[
 
 
 def numpyro_nuts(key: Any, target: Target, n_warmup: int, n_draws: int) -> Callable[[], Efficiency]:
-    """NumPyro's sampler at its defaults, in a loop of our own.
+    """NumPyro's sampler with default settings, in a separate loop.
 
     ``MCMC.run`` traces and compiles again at every call, which would be timed; the loop here is
     compiled once, as ours is.
@@ -190,7 +190,7 @@ def numpyro_nuts(key: Any, target: Target, n_warmup: int, n_draws: int) -> Calla
 def blackjax_nuts(
     key: Any, target: Target, n_warmup: int, n_draws: int
 ) -> Callable[[], Efficiency]:
-    """BlackJAX's sampler and warm-up at their defaults, on the coordinates that NumPyro uses."""
+    """BlackJAX's sampler and warm-up with default settings, in NumPyro's coordinates."""
     keys = jax.random.split(key, N_CHAINS)
     made = initialize_model(keys, target.model)
 
@@ -219,7 +219,7 @@ def blackjax_nuts(
 
         return jax.lax.scan(one_draw, states, jax.random.split(key, n_draws))
 
-    for _ in range(2):  # the first state has other types than those that come out
+    for _ in range(2):  # the first state has other types than later ones
         states, _ = scan(key, states)
     return _advance(target, states, lambda states, n: scan(jax.random.fold_in(key, n), states))
 
@@ -227,7 +227,7 @@ def blackjax_nuts(
 def _advance(
     target: Target, states: Any, scan: Callable[[Any, int], tuple[Any, Any]]
 ) -> Callable[[], Efficiency]:
-    """Goes on from where the chains are at every call; ``scan`` is told how many there were."""
+    """Continues the chains at every call; ``scan`` takes the number of steps so far."""
     count = 0
 
     def advance() -> Efficiency:

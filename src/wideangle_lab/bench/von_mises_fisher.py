@@ -1,4 +1,4 @@
-"""The von Mises-Fisher distribution against SciPy's."""
+"""The von Mises-Fisher distribution, compared with SciPy's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measure(settings: Settings) -> list[Case]:
 
 
 def draws(settings: Settings) -> Case:
-    """10,000 draws at p = 1000; the floor is that many normal numbers, which any sampler needs."""
+    """10,000 draws at p = 1000; the lower bound is the time of as many normal numbers."""
     from scipy.stats import vonmises_fisher
 
     n, dim = (500, 100) if settings.quick else (10_000, 1000)
@@ -35,7 +35,7 @@ def draws(settings: Settings) -> Case:
     natural = jnp.asarray(dim / 2 * mean)
 
     def double(repeat: int) -> Any:
-        # SciPy works in double precision; JAX in single unless asked.
+        # SciPy works in double precision; JAX in single precision by default.
         with jax.enable_x64(True):
             return ours(_key(settings, repeat), jnp.asarray(dim / 2 * mean))
 
@@ -58,7 +58,7 @@ def draws(settings: Settings) -> Case:
 
 
 def mean_cosine(settings: Settings) -> Case:
-    """Whether the draws are right: their mean cosine against the expected one."""
+    """The mean cosine of the draws against its expectation."""
     from scipy.special import ive
 
     n, dim = (500, 100) if settings.quick else (10_000, 1000)
@@ -104,7 +104,7 @@ def finite_densities() -> Case:
 
 
 def density_time(settings: Settings) -> Case:
-    """Log densities of many points at once, where SciPy's is finite."""
+    """Log densities of many points at once, for parameters where SciPy's is finite."""
     from scipy.stats import vonmises_fisher
 
     n, dim, kappa = (2000, 50, 100.0) if settings.quick else (20_000, 50, 100.0)

@@ -1,4 +1,4 @@
-"""One unit of work of each inference at any size: what grows, and what is counted.
+"""One unit of work of each inference, at any size.
 
 Each function takes a seed and a size, prepares everything, and returns a call without arguments
 that does the work once more: a pass of the variational fit, a draw of the Hamiltonian sampler, a
@@ -39,7 +39,7 @@ Work = Callable[[int, Size], Callable[[], Any]]
 
 
 def pass_of_vi(seed: int, size: Size) -> Callable[[], Any]:
-    """A pass over the rows by the variational fit, from one and the same state."""
+    """A pass of the variational fit over the rows, always from the same state."""
     _, rows, targets = experts.draw_problem(seed, size)
     prior = experts.prior_of(size)
     data = Data(rows, targets, np.ones(size.rows, np.float32))
@@ -79,7 +79,7 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     state = run(key, method.recipe, chain, n_draws=1, data=setting, **options).state
 
     def draw() -> Any:
-        # Always the second one: lengths of trajectories differ.
+        # Always the second draw: lengths of trajectories differ.
         more = run(key, method.recipe, None, n_draws=2, data=setting, resume=state, **options)
         return more.state.latents
 
@@ -99,7 +99,7 @@ def dense_gradient(seed: int, size: Size) -> Callable[[], Any]:
 
 
 def sparse_gradient(seed: int, size: Size) -> Callable[[], Any]:
-    """The same on sparse rows."""
+    """A gradient of the mixture of experts on sparse rows."""
     weights, rows, targets = experts.draw_problem(seed, size)
     batch = on_host(Data(rows, targets, np.ones(size.rows)))
     return lambda: experts.value_and_gradient(weights, batch)

@@ -1,1 +1,1 @@
-"""Clusters of directions: must one choose their number, and how fast is a pass."""
+"""Clusters of directions: the effect of their number, and the speed of a pass."""

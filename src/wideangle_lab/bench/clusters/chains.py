@@ -33,16 +33,16 @@ DESIGN = Design("I", infinite=False, learn_alpha=True)
 
 
 class Found(NamedTuple):
-    """What a chain leaves."""
+    """Result of one chain."""
 
     log_density: Array
-    """Of held-out rows, of the mean density over draws, (n,)."""
+    """Log of the mean density over draws, for each held-out row, (n,)."""
     labels: Array
-    """Of training rows, in the last draw."""
+    """Clusters of the training rows in the last draw."""
     predicted: Array
-    """Of held-out rows, in the last draw."""
+    """Clusters of the held-out rows in the last draw."""
     used: Array
-    """Clusters that have rows, mean over draws."""
+    """Number of non-empty clusters, averaged over draws."""
 
 
 class Job(NamedTuple):
@@ -54,7 +54,7 @@ class Job(NamedTuple):
 
 
 def jobs_of(parts: Parts, n_clusters: int, cosines: tuple[float, ...], seed: int) -> list[Job]:
-    """First the inner ones, strength by strength, then the outer ones."""
+    """The inner chains by strength, then the outer ones."""
     rng = np.random.default_rng(seed)
     n_rows, dim = parts.train.shape
     fitted, left_out = train_test_split(np.arange(n_rows), test_size=0.25, random_state=seed)
@@ -67,7 +67,7 @@ def jobs_of(parts: Parts, n_clusters: int, cosines: tuple[float, ...], seed: int
         rows = MemoryRows(parts.train, weights)
         task = with_tightness(rng, task, rows)
         problem = make_problem(parts.train, weights, task)
-        # Rows that weigh nothing take part in nothing: any cluster will do for them.
+        # Rows of weight zero have no effect: any cluster can be assigned to them.
         start = start_of(rng, task, rows, np.arange(n_rows), problem)
         for cosine in cosines:
             strength = jnp.asarray(float(inverse_on_host(cosine, dim)))

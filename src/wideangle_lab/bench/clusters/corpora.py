@@ -1,4 +1,4 @@
-"""Rows for the study of the number of clusters: documents and images as 50 directions."""
+"""Rows for the study of the number of clusters: documents and images in 50 dimensions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TITLES = {
     SIMULATED: "simulated",
 }
 LEAST = 0.01
-"""Share of documents that a topic of RCV1 needs to count as a class."""
+"""Smallest share of the documents for which a topic of RCV1 is a class."""
 
 
 class Parts(NamedTuple):
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(name: str, seed: int, n_train: int, n_test: int) -> Parts:
-    """A random split, with directions that are found on training rows only."""
+    """A random split, with singular vectors computed from training rows only."""
     X, y = simulated(seed) if name == SIMULATED else rows_of(name)
     train, test = train_test_split(np.arange(len(y)), train_size=n_train, random_state=seed)
     test = test[:n_test]
@@ -49,7 +49,7 @@ def parts_of(name: str, seed: int, n_train: int, n_test: int) -> Parts:
 
 
 def rows_of(name: str) -> tuple[Any, np.ndarray]:
-    """All rows with their classes: tf-idf of words, roots of counts of visual words."""
+    """All rows and classes: tf-idf of words, square roots of counts of visual words."""
     if name == "rcv1_text":
         return _rcv1_text()
     data = load(name, **({"background": False} if name == "caltech101" else {}))
@@ -60,7 +60,7 @@ def rows_of(name: str) -> tuple[Any, np.ndarray]:
 
 
 def _rcv1_text() -> tuple[Any, np.ndarray]:
-    """Documents of RCV1; the class is the rarest of its topics that one per cent have."""
+    """Documents of RCV1; the class is the rarest topic among those of at least one per cent."""
     paths = [folder / "rcv1_text.npz" for folder in folders()]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:

@@ -1,4 +1,4 @@
-"""Rows of a file that is larger than the memory of a fit: seconds of a pass, and the peak."""
+"""A file larger than the memory of a fit: seconds per pass, and peak memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP = 10_000
 
 
 def measure(*, quick: bool, seed: int) -> dict[str, Any]:
-    """Fit to rows around known centres that are read from a file in every pass."""
+    """Fit rows around known centres, read from a file in every pass."""
     n_rows, dim, n_clusters = SIZES[quick]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
@@ -41,7 +41,7 @@ def measure(*, quick: bool, seed: int) -> dict[str, Any]:
 
 
 def write_rows(path: Path, seed: int, n_rows: int, dim: int, n_clusters: int) -> None:
-    """Rows of all clusters, mixed, in single precision."""
+    """Rows of all clusters in random order, in single precision."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((n_clusters, dim), np.float32)
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""A pass over the rows beside its matrix product, and beside scikit-learn's clusterings."""
+"""A pass over the rows, compared with its matrix product and with scikit-learn's clusterings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES = {True: (4000, 20, 5), False: (100_000, 300, 100)}
 
 
 def measure(*, quick: bool, seed: int) -> list[Case]:
-    """One pass of the maximisation with everything that belongs to it."""
+    """One complete pass of the maximisation."""
     n_rows, dim, n_clusters = SIZES[quick]
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((n_clusters, dim))
@@ -76,7 +76,7 @@ def _shortened(series: Series, other: Series) -> Series:
 
 
 def passes(X: np.ndarray, directions: np.ndarray) -> Callable[[int], Any]:
-    """A function that does one pass and improves the clusters by what it found."""
+    """A function that does one pass and updates the clusters."""
     rows = MemoryRows(X, np.ones(len(X)))
     n_clusters, dim = directions.shape
     prior = CentrePrior(0.1 * dim, 0.5, 5.0)
@@ -94,7 +94,7 @@ def passes(X: np.ndarray, directions: np.ndarray) -> Callable[[int], Any]:
 
 
 def an_iteration(make: Callable[[int], Any], few: int = 1, many: int = 5) -> float:
-    """Seconds of an iteration: what more of them take, without the start."""
+    """Seconds per additional iteration, initialisation excluded."""
     taken = []
     for n in (few, many):
         with warnings.catch_warnings():

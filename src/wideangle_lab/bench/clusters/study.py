@@ -1,4 +1,4 @@
-"""Must one choose the number of clusters? Scores against it, with and without repulsion.
+"""Scores against the number of clusters, with and without repulsion.
 
 For every corpus, split, inference and number of clusters the strength of the repulsion is the one
 with the highest log density on a quarter of the training rows, none at all being among the
@@ -43,16 +43,16 @@ PARTS = ("study", "chains", "speed", "disk")
 Cells = dict[str, dict[str, Any]]
 N_STARTS = 3
 RARE = 1 / 3
-"""Share of the classes, the smallest ones, that are called rare."""
+"""Share of the classes, smallest first, that count as rare."""
 
 
 class Size(NamedTuple):
-    """How much is measured."""
+    """Size of the study."""
 
     corpora: tuple[str, ...]
     clusters: tuple[int, ...]
     cosines: tuple[float, ...]
-    """Strengths to choose from; 0 is no repulsion."""
+    """Candidate strengths; 0 is no repulsion."""
     inferences: tuple[str, ...]
     n_splits: int
     n_train: int
@@ -67,7 +67,7 @@ QUICK = Size((SIMULATED,), (3, 6), (0.0, 0.3), ("map", SAMPLED), 2, 120, 60)
 
 
 class Cell(NamedTuple):
-    """One of the measurements."""
+    """One measurement."""
 
     corpus: str
     split: int
@@ -90,7 +90,7 @@ def run(
     part: str | None = None,
     jobs: int = 1,
 ) -> dict[str, Any]:
-    """Measure what the record lacks, and return it; ``part`` is one of :data:`PARTS`."""
+    """Measure the missing cells and return the record; ``part`` is one of :data:`PARTS`."""
     if part not in (None, *PARTS):
         raise ValueError(f"no part {part!r}; the parts are {', '.join(PARTS)}.")
     size = QUICK if quick else FULL
@@ -124,7 +124,7 @@ def run(
 
 
 def cells(size: Size, seed: int, part: str, corpora: Sequence[str]) -> list[Cell]:
-    """The longest of each inference first."""
+    """All cells; for each inference the longest first."""
     wanted = [name for name in size.inferences if (name == SAMPLED) == (part == "chains")]
     return [
         Cell(corpus, split, inference, clusters)
@@ -136,13 +136,13 @@ def cells(size: Size, seed: int, part: str, corpora: Sequence[str]) -> list[Cell
 
 
 def fitted(wanted: Sequence[Cell], size: Size, jobs: int) -> Iterator[Cells]:
-    """Cell by cell, by maximisation and variational inference."""
+    """Run the cells of maximisation and variational inference one by one."""
     work = (delayed(measure)(cell, size) for cell in wanted)
     yield from Parallel(jobs, return_as="generator_unordered")(work)
 
 
 def sampled(wanted: Sequence[Cell], size: Size, _: int) -> Iterator[Cells]:
-    """By chains, those of one number of clusters at once."""
+    """Run the chains; those with the same number of clusters run at once."""
     for clusters in sorted({cell.clusters for cell in wanted}):
         mine = {cell: parts for cell in wanted if cell.clusters == clusters
                 if (parts := parts_or_none(cell, size)) is not None}  # fmt: skip
@@ -174,7 +174,7 @@ def sampled(wanted: Sequence[Cell], size: Size, _: int) -> Iterator[Cells]:
 
 
 def parts_or_none(cell: Cell, size: Size) -> Parts | None:
-    """The rows of a cell, or nothing where there are no data."""
+    """The rows of a cell, or None if the data are missing."""
     try:
         return parts_of(cell.corpus, cell.split, size.n_train, size.n_test)
     except DataNotFoundError:
@@ -182,7 +182,7 @@ def parts_or_none(cell: Cell, size: Size) -> Parts | None:
 
 
 def measure(cell: Cell, size: Size) -> Cells:
-    """Scores of one cell; nothing where there are no data."""
+    """Scores of one cell, or None if the data are missing."""
     began = time.perf_counter()
     parts = parts_or_none(cell, size)
     if parts is None:
@@ -202,7 +202,7 @@ def compared(
     parts: Parts,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """The strength that the inner split chooses beside none, and k-means."""
+    """Scores with the chosen strength, without repulsion, and of k-means."""
     chosen = max(inner, key=lambda cosine: inner[cosine])
     without = score(0.0)
     means = KMeans(cell.clusters, n_init=N_STARTS, random_state=cell.split).fit(parts.train)
@@ -230,12 +230,12 @@ def fit(cell: Cell, cosine: float, rows: np.ndarray) -> SphericalMixture:
 
 
 def log_density(model: SphericalMixture, rows: np.ndarray) -> float:
-    """Mean over rows, against uniform directions."""
+    """Mean log density over rows, relative to the uniform distribution."""
     return model.score(rows) + log_area(rows.shape[1])
 
 
 def scores(model: SphericalMixture, parts: Parts) -> dict[str, float]:
-    """Of held-out rows."""
+    """Scores on held-out rows."""
     found = agreement(model.labels_, model.predict(parts.test), parts)
     return {"log_density": log_density(model, parts.test), "used": model.n_used_, **found}
 
@@ -243,7 +243,7 @@ def scores(model: SphericalMixture, parts: Parts) -> dict[str, float]:
 def agreement(fitted: np.ndarray, predicted: np.ndarray, parts: Parts) -> dict[str, float]:
     """Mutual information with the classes, and the recall of the rare ones.
 
-    A cluster stands for the class that most of its training rows have.
+    A cluster predicts the majority class of its training rows.
     """
     classes, y = np.unique(parts.y_train, return_inverse=True)
     table = np.zeros((max(fitted.max(), predicted.max()) + 1, len(classes)))

@@ -1,1 +1,1 @@
-"""What a user gets who sets nothing: default fits of real tables, beside other classifiers."""
+"""Fits of real tables with default settings, compared with other classifiers."""

@@ -1,7 +1,7 @@
-"""One part of one cell in a process of its own, so that its first fit is a first fit.
+"""One part of one cell in a new process, so that its first fit includes compilation.
 
 ``python -m wideangle_lab.bench.defaults.cell PART TABLE SEED`` prints the result as one line of
-JSON; PART is ``fit`` or ``rivals``. With ``once`` behind there is no second fit.
+JSON; PART is ``fit`` or ``rivals``. A final ``once`` skips the second fit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from wideangle_lab.datasets import DataNotFoundError
 from wideangle_lab.machine import describe
 
 LONG = 60.0
-"""Seconds of a first fit from which on a second one is measured for the first seed only."""
+"""First fits longer than this, in seconds, are repeated for the first seed only."""
 
 
 def fit_twice(make: Any, *data: Any, again: bool | None) -> tuple[Any, dict[str, Any]]:
-    """A first fit of the model that ``make()`` gives, and what it took; maybe a second one.
+    """Fit the model that ``make()`` returns, record its cost, and perhaps fit again.
 
-    With ``again=None`` there is a second one where it does not take long.
+    With ``again=None`` the second fit is run if the first was fast.
     """
     model = make()
     result = timed(model, *data)
@@ -43,7 +43,7 @@ def fit_twice(make: Any, *data: Any, again: bool | None) -> tuple[Any, dict[str,
 
 
 def of_classifier(make: Any, parts: Parts, *, again: bool | None) -> dict[str, Any]:
-    """What is kept of a classifier."""
+    """Recorded results of a classifier."""
     model, result = fit_twice(make, parts.train, parts.y_train, again=again)
     return {
         **result,
@@ -54,7 +54,7 @@ def of_classifier(make: Any, parts: Parts, *, again: bool | None) -> dict[str, A
 
 
 def of_regressor(make: Any, parts: Parts, *, again: bool | None) -> dict[str, Any]:
-    """What is kept of a regressor."""
+    """Recorded results of a regressor."""
     model, result = fit_twice(make, parts.train, parts.y_train, again=again)
     moments = float(parts.y_train.mean()), float(parts.y_train.std())
     rows = Scored(parts.test, parts.y_test, np.zeros(0), np.zeros(0), 0, moments)
@@ -67,7 +67,7 @@ def of_regressor(make: Any, parts: Parts, *, again: bool | None) -> dict[str, An
 
 
 def of_features(make: Any, rows: Any, *, again: bool | None) -> dict[str, Any]:
-    """What is kept of the feature sampler."""
+    """Recorded results of the feature sampler."""
     model, result = fit_twice(make, rows, again=again)
     summary = model.diagnostics_
     size = float(summary["ess_bulk"][summary.names.index("log_lik")])
@@ -76,7 +76,7 @@ def of_features(make: Any, rows: Any, *, again: bool | None) -> dict[str, Any]:
 
 
 def timed(model: Any, *data: Any) -> dict[str, Any]:
-    """Seconds of a fit, and what it warned of."""
+    """Seconds of a fit, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         began = time.perf_counter()
@@ -86,7 +86,7 @@ def timed(model: Any, *data: Any) -> dict[str, Any]:
 
 
 def converged(model: Any) -> dict[str, Any]:
-    """Worst R-hat of what predictions need and of all, and the smallest effective sample size."""
+    """Worst R-hat of predictions and of all quantities, and the smallest effective sample size."""
     needed = agreement(model.diagnostics_)
     others = agreement(model.diagnostics_, needed=False)
     return {
@@ -100,7 +100,7 @@ def converged(model: Any) -> dict[str, Any]:
 
 
 def measure(part: str, name: str, seed: int, *, once: bool = False) -> dict[str, Any]:
-    """One part of a cell, or why there is none."""
+    """One part of a cell, or the reason why it is missing."""
     from wideangle import (
         LatentFeatureModel,
         MixtureOfExpertsClassifier,
@@ -123,7 +123,7 @@ def measure(part: str, name: str, seed: int, *, once: bool = False) -> dict[str,
 
 
 def accelerator() -> str | None:
-    """The name of JAX's default device, where that is not the processor."""
+    """The name of JAX's default device if that is not the CPU."""
     import jax
 
     device = jax.devices()[0]
@@ -131,7 +131,7 @@ def accelerator() -> str | None:
 
 
 def main(part: str, name: str, seed: str, once: str = "") -> None:
-    """Measure and print, with a stamp."""
+    """Measure, and print the result with its machine and versions."""
     stamp: dict[str, Any] = {"seed": int(seed), **describe()}
     result = measure(part, name, int(seed), once=bool(once))
     if part == "fit" and (device := accelerator()):

@@ -1,4 +1,4 @@
-"""The loop over cells: each in a process of its own, kept as soon as it is done.
+"""The loop over cells: each runs in a new process and is saved when it finishes.
 
 A cell is a table and a seed; its parts are our fit and, where there are classes, the rivals. What
 the record has is not measured again, so a run that was stopped goes on where it was. A process
@@ -25,7 +25,7 @@ from wideangle_lab.paper.records import write_json
 
 FIT, RIVALS = "fit", "rivals"
 LIMIT = 1800.0
-"""Seconds after which a process is ended."""
+"""Timeout of a process, in seconds."""
 QUICK = {"defaults": ("iris",), "regression": ("mcycle",)}
 PANELS = {"defaults": TABLES, "regression": QUANTITIES}
 EVERY = TABLES | QUANTITIES
@@ -49,13 +49,13 @@ def run(
     Parameters
     ----------
     output
-        The record; those of its cells that are asked for and there are kept.
+        The record; requested cells that it already has are kept.
     panel
         ``"defaults"`` or ``"regression"``.
     quick
-        One seed of one table.
+        Only one seed of one table.
     seed
-        The first one.
+        The first seed.
     only
         Names of tables; all by default.
     again
@@ -63,7 +63,7 @@ def run(
     part
         Only our fits (``"fit"``), or only the rivals.
     jobs
-        Processes at once. With more than one, seconds say nothing, and the page leaves them out.
+        Processes at once. With more than one, times are not reliable and the page omits them.
     """
     tables = PANELS[panel]
     if unknown := [name for name in only if name not in tables]:
@@ -100,7 +100,7 @@ def run(
 
 
 def parts(names: Sequence[str], quick: bool, seed: int) -> Iterator[tuple[str, int, str]]:
-    """Table, seed and part, in the order in which they are measured."""
+    """Table, seed and part, in the order of measurement."""
     for name in names:
         table = EVERY[name]
         for number in range(seed, seed + (1 if quick else table.n_seeds)):
@@ -110,7 +110,7 @@ def parts(names: Sequence[str], quick: bool, seed: int) -> Iterator[tuple[str, i
 
 
 def in_own_process(part: str, name: str, seed: int, *, once: bool = False) -> dict[str, Any]:
-    """What the process printed, or an error; it finds nothing compiled."""
+    """Output of the process, or an error; it starts without compiled programs."""
     words = [part, name, str(seed), *["once"] * once]
     with tempfile.TemporaryDirectory() as folder:
         none = {"JAX_ENABLE_COMPILATION_CACHE": "false", "NUMBA_CACHE_DIR": folder}
@@ -132,7 +132,7 @@ def in_own_process(part: str, name: str, seed: int, *, once: bool = False) -> di
 
 
 def told(found: dict[str, Any]) -> str:
-    """A few words about a part."""
+    """A short summary of a part."""
     for name in ("error", "skipped"):
         if name in found:
             return f"{name}: {found[name]}"

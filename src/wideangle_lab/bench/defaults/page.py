@@ -1,4 +1,4 @@
-"""From the record to docs/defaults.md, and to the paragraph of the README about log-losses.
+"""Write docs/defaults.md and the paragraph of the README about log-losses from the record.
 
 ``python -m wideangle_lab.bench.defaults.page RECORD docs/defaults.md README.md``, where the record
 is ``results/bench/defaults.json``.
@@ -44,7 +44,7 @@ NUMBERS = re.compile(r"\d[\d,]*(\.\d+)?")
 
 
 def render(record: Mapping[str, Any]) -> str:
-    """What the page says of the record."""
+    """The record as Markdown."""
     tables = summaries(record)
     fitted = [table for table in tables if table.fits]
     classifiers = [table for table in fitted if table.classes]
@@ -72,7 +72,7 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def render_summary(record: Mapping[str, Any]) -> str:
-    """The paragraph of the README: on how many small tables, and where not."""
+    """The paragraph of the README: the result on small tables, with exceptions."""
     small = [
         table
         for table in summaries(record)
@@ -98,7 +98,7 @@ def render_summary(record: Mapping[str, Any]) -> str:
 
 
 def missing(tables: Sequence[Summary]) -> list[str]:
-    """Seconds, tables and seeds that are not there, and what failed."""
+    """Total time, missing tables and seeds, and failures."""
     n_fits = {table.name: len(table.fits) for table in tables}
     absent = [name_of(name) for name in TABLES if name not in n_fits]
     short = [
@@ -114,12 +114,12 @@ def missing(tables: Sequence[Summary]) -> list[str]:
 
 
 def complete(tables: Sequence[Summary], name: str) -> bool:
-    """Whether a table was fitted with all seeds."""
+    """Whether all seeds of a table were fitted."""
     return any(t.name == name and len(t.fits) >= TABLES[name].n_seeds for t in tables)
 
 
 def verdicts(found: Iterable[Target], *, whole: bool) -> str:
-    """Every target, and whether it was met; by part of the panel only so far."""
+    """Every target, and whether it was met; incomplete panels are marked."""
     so_far = "" if whole else " so far"
     rows = (
         f"| {t.wish} | {t.measured} | {VERDICTS[t.met]}{so_far * (t.met is not None)} |"
@@ -129,7 +129,7 @@ def verdicts(found: Iterable[Target], *, whole: bool) -> str:
 
 
 def warned(tables: Sequence[Summary]) -> str:
-    """Warnings by how often they were given, numbers left out."""
+    """Warnings by frequency, with their numbers removed."""
     lines = []
     for table in tables:
         texts = (NUMBERS.sub("…", text) for fit in table.fits for text in fit["warnings"])
@@ -138,7 +138,7 @@ def warned(tables: Sequence[Summary]) -> str:
 
 
 def where(record: Mapping[str, Any], others: str = "classifiers") -> str:
-    """Machines, versions and commits, and how many processes each had."""
+    """Machines, versions, commits and numbers of processes."""
     parts = [part for cell in record["cells"].values() for part in cell.values()]
     stamps = [part["stamp"] for part in parts if "stamp" in part]
     places = Counter(f"{machine_of(one)}; commit {one['commit'] or 'unknown'}" for one in stamps)
@@ -156,7 +156,7 @@ def where(record: Mapping[str, Any], others: str = "classifiers") -> str:
 
 
 def name_of(name: str) -> str:
-    """The title, and that it is the feature sampler's where it is."""
+    """The title, marked if it belongs to the feature sampler."""
     return TABLES[name].title + ("" if TABLES[name].classes else " (features)")
 
 
@@ -185,7 +185,7 @@ def loss(name: str) -> Callable[[Summary], str]:
 
 
 def best_other(table: Summary) -> str:
-    """The lowest log-loss beside ours and that of logistic regression, and whose it is."""
+    """The lowest log-loss of the other classifiers except logistic regression, and its name."""
     others = {n: value for n, value in table.losses.items() if n not in (OURS, LOGISTIC)}
     if not others:
         return ""
@@ -194,7 +194,7 @@ def best_other(table: Summary) -> str:
 
 
 def pace(table: Summary) -> str:
-    """Effective draws a second of a second fit, or of a first where no second was measured."""
+    """Effective draws per second of the second fit, or of the first if there is no second."""
     next_, first = table.seconds("warm"), table.seconds("cold")
     value = table.median("ess") / (first if math.isnan(next_) else next_)
     return "" if math.isnan(value) else show(value)
@@ -206,7 +206,7 @@ def ended(table: Summary) -> str:
 
 
 def number(value: float, form: str) -> str:
-    """Nothing where there is no number."""
+    """Formatted number, empty if missing."""
     return "" if math.isnan(value) else format(value, form)
 
 

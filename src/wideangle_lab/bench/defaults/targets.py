@@ -1,4 +1,4 @@
-"""What a record says: one summary for each table, and whether the targets are met."""
+"""A summary of each table of a record, and whether the targets are met."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from wideangle_lab.bench.defaults.tables import TABLES
 from wideangle_lab.bench.record import OURS
 
 SMALL = 5000
-"""Training rows of a table that counts as small."""
+"""Largest number of training rows of a small table."""
 ABOVE = 0.02
-"""How far our log-loss may be above that of logistic regression."""
+"""Largest allowed excess of our log-loss over that of logistic regression."""
 QUIET = 0.9
-"""Least share of the fits without a warning."""
+"""Smallest allowed share of fits without a warning."""
 BUSY = 1.5
-"""Load for each core at the start of a fit from which on its seconds say nothing."""
+"""Load per core at the start of a fit above which its time is not reliable."""
 BLOCK_SECONDS = 10.0
 BLOCK_SHARE = 19 / 20
 BLOCK_ESS = 20 * 0.011
@@ -32,14 +32,14 @@ class Summary(NamedTuple):
     name: str
     fits: Sequence[Mapping[str, Any]]
     losses: Mapping[str, float]
-    """Mean log-loss by classifier, ours first, over the seeds that have both parts."""
+    """Mean log-loss by classifier, ours first, over seeds with both parts."""
     errors: Sequence[str]
     n_compared: int = 0
-    """Seeds that have both parts."""
+    """Seeds with both parts."""
 
     @property
     def title(self) -> str:
-        """As the page names it."""
+        """Title on the page."""
         return TABLES[self.name].title
 
     @property
@@ -54,7 +54,7 @@ class Summary(NamedTuple):
 
     @property
     def above(self) -> float:
-        """How far our mean log-loss is above that of logistic regression, relative to it."""
+        """Relative excess of our mean log-loss over that of logistic regression."""
         return self.losses[OURS] / self.losses[LOGISTIC] - 1.0
 
     @property
@@ -63,11 +63,11 @@ class Summary(NamedTuple):
         return min(self.losses, key=lambda name: self.losses[name])
 
     def median(self, name: str) -> float:
-        """Median over the fits that have this number; NaN if none has."""
+        """Median over fits that have this number; NaN if none has."""
         return median(found) if (found := self._known(name)) else math.nan
 
     def seconds(self, name: str) -> float:
-        """Median over the fits that began on a machine that was not busy; NaN if none did."""
+        """Median over fits that started on an idle machine; NaN if none did."""
         return self._replace(fits=[fit for fit in self.fits if not busy(fit)]).median(name)
 
     def worst(self, name: str) -> float:
@@ -79,18 +79,18 @@ class Summary(NamedTuple):
 
 
 def busy(fit: Mapping[str, Any]) -> bool:
-    """Whether other programs, or other cells, had the machine when the fit began."""
+    """Whether other programs or cells used the machine when the fit started."""
     machine = fit["stamp"]["machine"]
     return "side_by_side" in fit["stamp"] or machine["load_at_start"][0] > BUSY * machine["cores"]
 
 
 class Target(NamedTuple):
-    """Something that was wished for."""
+    """A target and its result."""
 
     wish: str
     measured: str
     met: bool | None
-    """None where nothing was measured."""
+    """None if nothing was measured."""
 
 
 def summaries(record: Mapping[str, Any]) -> list[Summary]:
@@ -124,7 +124,7 @@ def losses_of(both: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def targets(tables: Sequence[Summary]) -> list[Target]:
-    """Every target, in the order of their weight."""
+    """Every target, in order of importance."""
     compared = [table for table in tables if table.losses]
     return [
         _quiet(tables),

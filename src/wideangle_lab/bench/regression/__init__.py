@@ -1,1 +1,1 @@
-"""Predictive distributions of quantities in real tables, beside other regressors."""
+"""Predictive distributions of quantities in real tables, compared with other regressors."""

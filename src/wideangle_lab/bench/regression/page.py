@@ -1,4 +1,4 @@
-"""From the record to docs/regression.md.
+"""Write docs/regression.md from the record.
 
 ``python -m wideangle_lab.bench.regression.page results/bench/regression.json docs/regression.md``
 """
@@ -28,13 +28,13 @@ from wideangle_lab.marks import fill_page
 SHOWN = (OURS, *OTHERS)
 LEVELS = ("50", "80", "95")
 OFF, ABOVE = 0.03, 0.02
-"""How far coverage may be from its level, and our scores above those of the linear model."""
+"""Largest allowed error of coverage, and excess of our scores over the linear model."""
 CHANCE = 0.95
-"""Coverage may also be as far off as so many of binomial draws are."""
+"""Level of the binomial interval for errors of coverage that are due to chance."""
 
 
 class Summary(NamedTuple):
-    """All splits of a table that have both parts."""
+    """All splits of a table with both parts."""
 
     name: str
     n_splits: int
@@ -44,7 +44,7 @@ class Summary(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As the page names it."""
+        """Title on the page."""
         return QUANTITIES[self.name].title
 
     def place(self, name: str = OURS) -> int:
@@ -53,12 +53,12 @@ class Summary(NamedTuple):
         return 1 + sum(one["log_density"] > own for one in self.scores.values())
 
     def off(self) -> dict[str, float]:
-        """By level, how far our coverage is from it."""
+        """Error of our coverage, by level."""
         own = self.scores[OURS]
         return {level: abs(own[f"coverage_{level}"] - int(level) / 100) for level in LEVELS}
 
     def missed(self) -> list[str]:
-        """Levels at which our coverage is farther off than :data:`OFF`, and than chance explains.
+        """Levels with an error of our coverage above :data:`OFF` and beyond chance.
 
         Chance is the central binomial interval of :data:`CHANCE` for the rows that count.
         """
@@ -75,7 +75,7 @@ class Summary(NamedTuple):
         return float(high - low) / (2 * n_rows)
 
     def n_counted(self) -> float:
-        """Independent test rows that all splits together are worth.
+        """Effective number of independent test rows of all splits.
 
         A row that is tested in several splits is one observation: with c tests of a row, shares
         have the variance of (sum c)^2 / sum c^2 independent rows.
@@ -89,7 +89,7 @@ class Summary(NamedTuple):
         return 0.5 / math.sqrt(n_test)
 
     def above(self, score: str) -> float:
-        """How far our score is above that of the linear model, relative to it."""
+        """Relative excess of our score over that of the linear model."""
         return self.scores[OURS][score] / self.scores[LINEAR][score] - 1.0
 
 
@@ -124,7 +124,7 @@ def _scores(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def targets(tables: Sequence[Summary]) -> list[Target]:
-    """What was wished for."""
+    """The targets, and whether they were met."""
     if not tables:
         return []
     far = [
@@ -161,7 +161,7 @@ def targets(tables: Sequence[Summary]) -> list[Target]:
 
 
 def render(record: Mapping[str, Any]) -> str:
-    """What the page says of the record."""
+    """The record as Markdown."""
     tables = summaries(record)
     whole = len(tables) == len(QUANTITIES) and all(
         table.n_splits >= QUANTITIES[table.name].n_seeds for table in tables
@@ -186,7 +186,7 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def seconds(record: Mapping[str, Any], tables: Sequence[Summary]) -> list[str]:
-    """How long fits took, unless the machine had other work; and how they ended."""
+    """Times of fits, unless the machine was busy, and how the fits ended."""
     fits = [cell[FIT] for cell in record["cells"].values() if _is_whole(cell)]
     over = sum(fit.get("ending") == "time" for fit in fits)
     ended = f"{over} of {len(fits)} of our fits ended because their two minutes were over."

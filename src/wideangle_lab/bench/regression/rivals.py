@@ -1,6 +1,6 @@
-"""Other regressors with predictive distributions, as one would begin with them.
+"""Other regressors with predictive distributions, with usual settings.
 
-Bayesian ridge regression and Gaussian processes have a distribution of their own. Gradient boosting
+Bayesian ridge regression and Gaussian processes give a distribution. Gradient boosting
 for the mean and random forests get a Gaussian with the spread of their errors on rows they were not
 fitted to. Gradient boosting with the quantile loss gives quantiles, and a distribution that is
 linear between them.
@@ -29,9 +29,9 @@ from wideangle_lab.bench.defaults.tables import Parts
 LINEAR = "Bayesian ridge"
 BOOSTED_LEVELS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.95, 0.975, 0.99)
 NARROWEST = 1e-3
-"""Least distance between quantiles, in standard deviations of the training targets."""
+"""Smallest distance between quantiles, in standard deviations of the training targets."""
 MOST_GP = 1500
-"""Rows up to which a Gaussian process is fitted."""
+"""Largest number of rows for a Gaussian process."""
 
 
 class Normal(NamedTuple):
@@ -65,7 +65,7 @@ class Interpolated(NamedTuple):
         return np.diff(self.levels) / np.diff(self.ends, axis=1)
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
-        """Of each row; tails go on with the density of the segment beside them."""
+        """Log density of each row; tails start with the density of the neighbouring segment."""
         slopes = self._slopes()
         place = np.sum(y[:, None] >= self.ends, axis=1) - 1
         inside = np.clip(place, 0, slopes.shape[1] - 1)
@@ -98,7 +98,7 @@ def bayesian_ridge(parts: Parts, seed: int) -> Normal:
 
 
 def gaussian_process(parts: Parts, seed: int) -> Normal:
-    """A length for each column and noise, by the marginal likelihood."""
+    """A length scale per column and noise, by maximum marginal likelihood."""
     n_columns = parts.train.shape[1]
     kernel = ConstantKernel(1.0) * RBF(np.full(n_columns, np.sqrt(n_columns))) + WhiteKernel(0.3)
     model = GaussianProcessRegressor(
@@ -109,7 +109,7 @@ def gaussian_process(parts: Parts, seed: int) -> Normal:
 
 
 def boosting(parts: Parts, seed: int) -> Normal:
-    """The mean, and errors of cross-validation."""
+    """The mean, with the spread of cross-validation errors."""
     model = HistGradientBoostingRegressor(early_stopping=True, random_state=seed)
     held_out = cross_val_predict(model, parts.train, parts.y_train, cv=5)
     deviation = np.sqrt(np.mean((parts.y_train - held_out) ** 2))
@@ -117,7 +117,7 @@ def boosting(parts: Parts, seed: int) -> Normal:
 
 
 def boosted_quantiles(parts: Parts, seed: int) -> Interpolated:
-    """One model for each level; quantiles that cross are put in order."""
+    """One model for each level; crossing quantiles are sorted."""
     found = []
     for level in BOOSTED_LEVELS:
         model = HistGradientBoostingRegressor(
@@ -131,7 +131,7 @@ def boosted_quantiles(parts: Parts, seed: int) -> Interpolated:
 
 
 def forest(parts: Parts, seed: int) -> Normal:
-    """The mean, and errors of rows that trees have not seen."""
+    """The mean, with the spread of out-of-bag errors."""
     model = RandomForestRegressor(300, oob_score=True, random_state=seed, n_jobs=-1)
     model.fit(parts.train, parts.y_train)
     deviation = np.sqrt(np.mean((parts.y_train - model.oob_prediction_) ** 2))

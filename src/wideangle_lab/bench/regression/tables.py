@@ -1,7 +1,7 @@
 """Real tables with a quantity to predict.
 
 All but one come with R and are read as those of :mod:`wideangle_lab.bench.defaults.tables`; columns
-that give the quantity away are dropped. Quantities are taken as they are: none is transformed.
+that reveal the quantity are dropped. No quantity is transformed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wideangle_lab.bench.defaults.tables import Csv, Parts, Table, columns_of, f
 from wideangle_lab.datasets.dataset import TRAIN_FRACTION
 
 MOST_ROWS = 2500
-"""Rows of a table that are used, evenly spaced; a Gaussian process has its limit there, too."""
+"""Largest number of rows used, evenly spaced; also the limit of the Gaussian process."""
 
 
 def split(X: Any, y: Any, seed: int) -> Parts:
@@ -60,4 +60,4 @@ QUANTITIES = {
         for name, (title, source) in R_TABLES.items()
     },
 }
-"""By the name that the command line knows; small ones first."""
+"""Tables by their name on the command line; small ones first."""

@@ -1,1 +1,1 @@
-"""Ten million rows: drawn to disk, fitted in bounded memory, and what that says about more."""
+"""Ten million rows, generated on disk and fitted in bounded memory, and predictions for more."""

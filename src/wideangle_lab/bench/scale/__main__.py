@@ -20,7 +20,7 @@ PARTS = ("vi", "shares", "features")
 
 
 def main() -> None:
-    """Run the parts that are asked for; the others stay as the record has them."""
+    """Run the requested parts; the record keeps the others."""
     parser = argparse.ArgumentParser(
         prog="python -m wideangle_lab.bench.scale", description=__doc__
     )
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
-    """Constants of the machine from small runs; then large ones beside what these predict."""
+    """Fit the constants of the machine to small runs, then compare large runs with predictions."""
     found: dict[str, Any] = {"paces": []}
     for experts, starts, columns in GRID:
         pace = jobs.run("pace", experts=experts, starts=starts, columns=columns, seed=seed)
@@ -62,7 +62,7 @@ def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
 
 
 def measure_features(folder: str, rows: int, seed: int) -> dict[str, Any]:
-    """A thirtieth of the rows, then all of them beside what that predicts."""
+    """Time a thirtieth of the rows, then compare all rows with the prediction."""
     found: dict[str, Any] = {"fits": []}
     for n, draws in ((rows // 30, 8), (rows, 3)):
         jobs.run("draw", folder=folder, rows=n, seed=seed, what="features")

@@ -1,4 +1,4 @@
-"""Large sets with a known truth, drawn to disk a block at a time."""
+"""Large data sets with a known truth, generated on disk in blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Truth(NamedTuple):
 
 
 def truth(seed: int) -> Truth:
-    """Five experts that disagree, and a gate that is mostly sure of one of them."""
+    """Five experts that disagree, and a gate that mostly selects one of them."""
     generator = np.random.default_rng([seed, 1])
     gate, experts = generator.normal(size=(2, TRUE_EXPERTS, COLUMNS))
     length = np.sqrt(COLUMNS)
@@ -36,7 +36,7 @@ def truth(seed: int) -> Truth:
 
 
 def blocks(seed: int, purpose: int, n_rows: int) -> Iterator[tuple[int, np.random.Generator, int]]:
-    """First row, randomness and size of every block; a block is the same whatever comes after."""
+    """First row, random generator and size of every block; independent of later blocks."""
     for place, first in enumerate(range(0, n_rows, BLOCK)):
         yield first, np.random.default_rng([seed, purpose, place]), min(BLOCK, n_rows - first)
 
@@ -53,7 +53,7 @@ def draw_classes(folder: Path, n_rows: int, seed: int) -> None:
 
 
 def true_features(seed: int) -> np.ndarray:
-    """(8, 64): bars of an 8 by 8 picture, four across and four down, by turns lit."""
+    """(8, 64): alternate bars of an 8 by 8 image, four horizontal and four vertical."""
     pictures = np.zeros((TRUE_FEATURES, 8, 8))
     for k in range(TRUE_FEATURES // 2):
         pictures[k, 2 * k] = 1.0
@@ -62,7 +62,7 @@ def true_features(seed: int) -> np.ndarray:
 
 
 def draw_features(folder: Path, n_rows: int, seed: int) -> None:
-    """``F.npy`` (N, 64) float32: sums of true features, each on in a quarter of rows, and noise."""
+    """``F.npy`` (N, 64) float32: sums of true features, each in a quarter of rows, and noise."""
     features = true_features(seed).astype(np.float32)
     with _Npy(folder / "F.npy", (n_rows, PIXELS), np.float32) as F:
         for _, generator, size in blocks(seed, 3, n_rows):
@@ -72,7 +72,7 @@ def draw_features(folder: Path, n_rows: int, seed: int) -> None:
 
 
 class _Npy:
-    """A ``.npy`` file written from the front."""
+    """A ``.npy`` file written sequentially."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: type) -> None:
         self._dtype = np.dtype(dtype)

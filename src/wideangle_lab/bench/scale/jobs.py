@@ -1,4 +1,4 @@
-"""One measurement a process, so that its peak memory is its own: ``jobs NAME JSON``."""
+"""One measurement per process, which isolates its peak memory: ``jobs NAME JSON``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 TEST_ROWS = 100_000
-"""Rows drawn beside the file, on which a fit is judged."""
+"""Number of test rows, which are not in the file."""
 
 
 def peak_mib() -> float:
-    """Most memory that this process has held, MiB."""
+    """Peak memory of this process, MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def draw(folder: str, rows: int, seed: int, what: str) -> dict[str, Any]:
-    """Draw a set to disk."""
+    """Generate a data set on disk."""
     from wideangle_lab.bench.scale import drawn
 
     began = time.perf_counter()
@@ -40,7 +40,7 @@ def vi(
     n_passes: int | None,
     batch_size: int = 1024,
 ) -> dict[str, Any]:
-    """Fit stochastic VI to the file; judge it beside the truth and a logistic regression."""
+    """Fit stochastic VI to the file; compare with the truth and a logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
     from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
@@ -68,7 +68,7 @@ def vi(
     )
 
     def loss(p: np.ndarray) -> float:
-        # Expected over the classes, which the truth gives: no noise of drawn ones.
+        # Expectation over the true class probabilities: no noise of drawn classes.
         p = np.clip(p, 1e-7, 1 - 1e-7)
         return float(-np.mean(chance * np.log(p) + (1 - chance) * np.log(1 - p)))
 
@@ -82,7 +82,7 @@ def vi(
 
 
 def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> dict[str, Any]:
-    """A few exact sweeps of the feature sampler over the file; judge it beside the truth."""
+    """A few exact sweeps of the feature sampler over the file; compare with the truth."""
     import warnings
 
     from wideangle.latent_features.estimator import LatentFeatureModel
@@ -127,7 +127,7 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
 
 
 class _Clock:
-    """Seconds on the wall, and of all cores."""
+    """Wall-clock seconds, and CPU seconds of all cores."""
 
     def __enter__(self) -> None:
         self._began = time.perf_counter(), time.process_time()
@@ -138,7 +138,7 @@ class _Clock:
 
 
 def pace(experts: int, starts: int, columns: int, seed: int) -> dict[str, Any]:
-    """Seconds of one row in one setting."""
+    """Seconds per row in one setting."""
     from wideangle_lab.bench.scale.pace import vi_pace
 
     return vi_pace(experts, starts, columns, seed)
@@ -161,7 +161,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def run(name: str, **options: Any) -> dict[str, Any]:
-    """Run a job in a process of its own; its options and what it measured."""
+    """Run a job in a new process; returns its options and measurements."""
     done = subprocess.run(
         [sys.executable, "-m", "wideangle_lab.bench.scale.jobs", name, json.dumps(options)],
         capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-r"""What a fit will take, from what small ones took.
+r"""Predicted time of a fit, from the times of small fits.
 
 Stochastic VI with K experts, S starts, p columns (intercept included) on N rows, R passes:
 
@@ -21,11 +21,11 @@ from scipy.optimize import nnls
 
 
 class Costs(NamedTuple):
-    """Core seconds, of one machine."""
+    """Core seconds of one machine."""
 
     begin: float
     look: float
-    """For an entry of the first look."""
+    """Per entry of the first pass."""
     row: float
     column: float
     product: float
@@ -43,7 +43,7 @@ def _parts(columns: int, experts: int, starts: int) -> np.ndarray:
 
 
 def learn(paces: Sequence[dict[str, Any]]) -> Costs:
-    """Constants from the paces of small runs."""
+    """Constants fitted to the times of small runs."""
     parts = np.array([_parts(one["columns"], one["experts"], one["starts"]) for one in paces])
     rows = np.array([one["row"] for one in paces])
     constants, _ = nnls(parts / rows[:, None], np.ones(len(rows)))

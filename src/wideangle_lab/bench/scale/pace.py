@@ -1,6 +1,6 @@
-"""Core seconds of one row of stochastic VI in many settings: what the cost model is made of.
+"""Core seconds per row of stochastic VI in many settings, to which the cost model is fitted.
 
-Of all cores, and not on the wall: other programs on the machine change them little.
+They are summed over all cores: other programs on the machine affect them little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROWS, PASSES, REPEATS = 65_536, (1, 7), 2
 
 
 def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str, float]:
-    """Core seconds for a row of a pass, for a row of the first look, and to begin at all."""
+    """Core seconds per row of a pass, per row of the first pass, and to start."""
     from wideangle.mixture_of_experts import stream as moe_stream
     from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
     from wideangle.settings import Variational
@@ -37,7 +37,7 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
         return time.process_time() - began
 
     first = fit(PASSES[0])  # compiles
-    # In turns and the shortest of them: another program can only make a run longer.
+    # Minimum over alternating runs: another program can only make a run longer.
     seconds = [[fit(n) for n in PASSES] for _ in range(REPEATS)]
     short, long = np.min(seconds, axis=0)
     row = (long - short) / (ROWS * (PASSES[1] - PASSES[0]))

@@ -1,4 +1,4 @@
-"""How much faster one fit is on several devices: a gradient and a pass of VI, timed."""
+"""Speed-up on several devices: times of a gradient and of a pass of VI."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def share(
 
 
 def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[dict[str, Any]]:
-    """One device; then 2, 4, ... in one process, and in as many processes; a core for each."""
+    """One device; then 2, 4, ... devices in one process and in as many processes; one core each."""
     counts = [2**i for i in range(1, 5) if 2**i <= len(cores)]
     plans = [(1, 1), *((n, 1) for n in counts), *((1, n) for n in counts)]
     found = []
