@@ -88,8 +88,8 @@ def features(name: str) -> dict[str, Any]:
 def sweep_of_many() -> dict[str, Any]:
     """Seconds of one sweep of 20-News, always from the same state with exactly 300 features.
 
-    The features are means of random groups of rows, and the noise is what they leave: a chain left
-    to itself keeps about 55 features at learned noise, and grows past 700 at the paper's.
+    The features are means of random groups of rows, and the noise is their residual. A free chain
+    keeps about 55 features with learned noise, and grows past 700 with the paper's noise.
     """
     rows, on_device, design, values = prepare("news20", noise_scale=1.0)
     rng = np.random.default_rng(SEED)

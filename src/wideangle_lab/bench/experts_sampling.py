@@ -1,14 +1,14 @@
 """The default sampler of the mixture of experts against NUTS on the same posterior.
 
-All sides are timed with everything they need but compilation: starts, warm-up, draws. NUTS gets
-our prior and our likelihood with its written gradient as they are, and chains one after the other,
-which costs it least: side by side, all would wait for the longest trajectory. From starts of its
-own it may not find the mass of the posterior in so short a run, so it also gets ours. NUTS is
-NumPyro's, and BlackJAX's where that is installed.
+All samplers are timed with starts, warm-up and draws, but without compilation. NUTS uses our prior
+and our likelihood with its hand-written gradient, and runs its chains sequentially, which is
+fastest: in parallel, all would wait for the longest trajectory. From its own starts it may not find
+the mass of the posterior in so short a run, so it is also run from ours. NUTS is NumPyro's and, if
+installed, BlackJAX's.
 
-Efficiency is the smallest effective sample size over quantities that do not depend on the numbering
-of the experts, per second of CPU time, which another load on the machine disturbs less than time on
-the wall.
+Efficiency is the smallest effective sample size over quantities that do not depend on the order of
+the experts, per second of CPU time, which other load on the machine affects less than wall-clock
+time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Sizes(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Of one fit."""
+    """Result of one fit."""
 
     effective: float
     seconds: float

@@ -1,7 +1,7 @@
 """The loop over areas: measure, print, save.
 
-Every comparison is the ratio of the medians of two things that were measured in turns within one
-run, so that a busy or slow machine disturbs both sides. One untimed call leaves out compilation.
+Every comparison is the ratio of two medians, measured alternately within one run, so that a busy or
+slow machine affects both sides. A first, untimed call excludes compilation.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def run(
 ) -> dict[str, Any]:
     """Measure every area, or the named ones; print a table, write the record and return it.
 
-    The record is written after every area: what was measured before a crash is kept. Named areas
-    take their place in the record that is there, each with the stamp of its own measurement.
+    The record is written after every area, so a crash does not lose earlier areas. Named areas
+    replace those in an existing record; each area has the date and machine of its measurement.
     Further settings are those of the panels of default fits, :mod:`wideangle_lab.bench.defaults`.
     """
     if len(areas) == 1 and areas[0] in PANELS:

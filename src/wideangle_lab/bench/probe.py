@@ -1,9 +1,9 @@
 """Time and peak memory of one unit of work, in a separate process.
 
 ``python -m wideangle_lab.bench.probe WORK ROWS COLUMNS COMPONENTS SEED REPEATS`` prints them as
-JSON: bytes at the peak of a call that finds everything compiled, data included; and CPU seconds of
-each repeat. One thread and CPU time: probes run beside each other, and what
-else the machine does changes little.
+JSON: bytes at the peak of a call after compilation, data included, and CPU seconds of each repeat.
+It uses one thread and measures CPU time, so that concurrent probes and other programs have little
+effect.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def probe(tasks: Iterable[Task], seed: int, repeats: int) -> dict[Task, Cost]:
 def forget_peak() -> None:
     """Reset the peak memory, if the system supports it.
 
-    Making data and compiling leave memory behind that is free and not given back; a compiler needs
-    more than a small problem, and about the same for each size.
+    Generating data and compiling leave free memory that is not returned to the system; a compiler
+    needs more than a small problem, and about the same amount for each size.
     """
     gc.collect()
     try:

@@ -1,9 +1,9 @@
 r"""Geodesic HMC against NUTS on the normalised-Gaussian parametrisation of the same target.
 
 NUTS of NumPyro and of BlackJAX samples our distributions directly: ``biject_to`` gives it a
-Gaussian vector whose direction is the variable. All run four chains in lockstep, tuned in a warm-up
-that is not counted. The effective sample size is the smallest over quantities that no relabelling
-changes.
+Gaussian vector whose direction is the variable. All run four chains in parallel, after a warm-up
+that is not counted. The effective sample size is the smallest over quantities that are invariant
+under relabelling.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def geodesic(key: Any, target: Target, n_warmup: int, n_draws: int) -> Callable[
 def numpyro_nuts(key: Any, target: Target, n_warmup: int, n_draws: int) -> Callable[[], Efficiency]:
     """NumPyro's sampler with default settings, in a separate loop.
 
-    ``MCMC.run`` traces and compiles again at every call, which would be timed; the loop here is
-    compiled once, as ours is.
+    ``MCMC.run`` traces and compiles at every call, which would be timed; this loop is compiled
+    once, as ours is.
     """
     kernel = NUTS(target.model, target_accept_prob=ACCEPTANCE)
     state = kernel.init(jax.random.split(key, N_CHAINS), n_warmup, None, (), {})

@@ -1,10 +1,10 @@
 r"""Calibration of the samplers of a mixture of experts.
 
-Every simulated data set is one chain: the targets travel with the state of the sampler, so that
-one compiled program runs all of them side by side, with the warm-up, the tuning and the whitening
-of :func:`wideangle.mixture_of_experts.sampling.fit_mcmc`. Chains start at draws of the prior that
-know nothing of the truth. (``fit_mcmc`` starts around a regression; where a chain starts is no part
-of the claim.)
+Every simulated data set is one chain: the targets are part of the state of the sampler, so that one
+compiled program runs all chains in parallel, with the warm-up, the tuning and the whitening of
+:func:`wideangle.mixture_of_experts.sampling.fit_mcmc`. Chains start at draws of the prior that are
+independent of the truth. (``fit_mcmc`` starts around a regression; calibration does not depend on
+the start.)
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ COMMON = "common expert"
 SHARE = 0.5
 """How far coordinates follow the scales in these runs; a fit finds its own."""
 NOISE = 0.5
-"""Least noise of a quantity where one step size serves all data sets: they may not differ by orders
-of magnitude then. Whole fits, each with a step of its own, have the default."""
+"""Smallest noise of a quantity if all data sets share one step size: their scales must then be of
+the same order. Whole fits, which tune their step sizes separately, use the default."""
 N_DRAWS = 31
 """Draws per data set after thinning: 32 ranks in 16 bins."""
 LARGE = (500, 11)
 """Rows, and columns with the constant one, of the larger size of whole fits."""
 PATIENCE = 1800.0
-"""Seconds after which a whole fit ends with what it has: not the two minutes of a user, so that a
-record does not depend on the machine."""
+"""Time limit of a whole fit, in seconds: longer than the default of two minutes, so that a record
+does not depend on the machine."""
 
 
 class Effort(NamedTuple):
@@ -270,9 +270,9 @@ def calibrate(
 def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
     """Ranks among draws of whole fits: starts, both stages of warm-up, automatic length.
 
-    Data sets of one class are left out, as a classifier does: which they are depends on what is
-    observed alone, so ranks stay uniform. Quantities are not standardised, since the prior that
-    they come from knows no unit but 1.
+    Data sets with one class are omitted, since a classifier cannot be fitted to them. This depends
+    only on the observed data, so ranks stay uniform. Quantities are not standardised, since they
+    are drawn from a prior with unit scale.
     """
     task = Task(
         case.priors, Pair(False, False), case.expert, Sampling(max_time=PATIENCE), verbose=False

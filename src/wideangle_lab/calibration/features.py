@@ -82,8 +82,8 @@ CASES = [
     Case("vmf", "pitman-yor", Design("polar", False), pitman_yor, 128),
     Case("mutual-angular, learned", "ibp", Design(learned=LEARNED, **HYPERPRIORS), unknown, 64, 70),
 ]
-"""``together``: Hamiltonian moves, as on a GPU. Directions that repel each other have an order, and
-the power-law process has none: that pair does not exist."""
+"""``together``: Hamiltonian moves, as on a GPU. Directions that repel each other have an order, but
+the power-law process has none, so the two are not combined."""
 
 
 def _in_batches(function: Callable[..., Any], total: int) -> Callable[..., Any]:

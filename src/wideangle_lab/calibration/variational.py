@@ -1,8 +1,8 @@
 r"""How far variational fits of a mixture of experts are from calibrated.
 
-No fit of this kind is exact, so nothing passes or fails by its ranks: the coverage of central
-intervals and the mean rank are reported. One thing must hold. The bound that a fit reports lies
-below the log evidence, which for these small problems is known from draws of the prior:
+No variational fit is exact, so ranks are not tested: the coverage of central intervals and the mean
+rank are reported. One property is tested: the bound of a fit must be below the log evidence, which
+for these small problems is estimated from draws of the prior:
 
 .. math:: \log p(y) = \log E_{\text{prior}}\prod_n p(y_n\mid x_n,\theta).
 """

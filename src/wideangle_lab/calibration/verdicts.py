@@ -26,7 +26,7 @@ class Ranked(NamedTuple):
     n_sets: int
     n_draws: int
     autocorrelation: float
-    """Largest of the quantities' correlations between neighbouring draws, after thinning. Ranks
+    """Largest correlation between neighbouring draws over all quantities, after thinning. Ranks
     among correlated draws are too often at the ends."""
     notes: dict[str, Any]
 
@@ -86,8 +86,8 @@ def judge_ranks(
 def autocorrelation(draws: np.ndarray) -> float:
     """Correlation of neighbouring draws of chains (S, L), pooled; about 0 if independent.
 
-    Deviations are from the mean of each chain, which makes products of neighbours too small by
-    1/L of the variance: that is added again.
+    Deviations are from the mean of each chain, which biases products of neighbours by -1/L of the
+    variance: this is corrected.
     """
     centred = draws - draws.mean(axis=1, keepdims=True)
     products = np.mean(centred[:, 1:] * centred[:, :-1])

@@ -1,10 +1,10 @@
-r"""Small tables: the default classifier with and without repulsion, many splits side by side.
+r"""Small tables: the default classifier with and without repulsion, many splits in parallel.
 
 All splits, arms and chains of a table are one compiled program: a chain carries the numbers of its
 split and of its arm, and looks up rows and prior by them. Model, sampler and warm-up are those of
 :func:`wideangle.mixture_of_experts.sampling.fit_mcmc`, with chains of a fixed length and one step
-size for all. Arms differ in nothing but the prior of the directions of the deviations, in gate and
-experts alike:
+size for all. Arms differ only in the prior of the directions of the deviations, in the gate and in
+the experts:
 
 ``none``
     independent directions;

@@ -1,1 +1,1 @@
-"""The experiments of the paper, and ours beside them, as cells that run once and are kept."""
+"""The experiments of the paper and additional ones, as cells that are run once and saved."""

@@ -1,8 +1,7 @@
 """Usual classifiers, each tuned by cross-validation on the training part.
 
-Those that give probabilities are chosen by log-loss; the two machines that give margins by
-accuracy, and their margins become probabilities by Platt's logistic curve, learned by
-cross-validation as well.
+Classifiers with probabilities are tuned by log-loss. The two with margins are tuned by accuracy;
+their margins are converted to probabilities by Platt scaling, also fitted by cross-validation.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from wideangle_lab.paper.infinite_svm import InfiniteSVM
 
 N_TREES = 300
 N_LANDMARKS = 1000
-"""Most rows of Nystroem's map of a kernel; at most half of the training rows."""
+"""Maximum number of landmarks of Nystroem's map; at most half of the training rows."""
 GAMMAS = [0.2, 1.0, 5.0]
 """Widths of radial kernels, in units of 1 / (mean squared length of a row)."""
 Grid = dict[str, list[Any]]
 
 
 class Baseline(NamedTuple):
-    """A classifier, what is tuned, and by what."""
+    """A classifier, its tuned settings, and the score for tuning."""
 
     model: Any
     grid: Grid
@@ -48,7 +47,7 @@ def logistic_regression(seed: int, size: tuple[int, float]) -> Baseline:
 
 
 def kernel_svm(seed: int, size: tuple[int, float]) -> Baseline:
-    """Radial kernel by Nystroem's map, then a linear machine."""
+    """Radial kernel by Nystroem's map, then a linear SVM."""
     n_rows, length = size
     kernel = Nystroem(n_components=min(N_LANDMARKS, n_rows // 2), random_state=seed)
     machine = LinearSVC(dual=False, random_state=seed)
@@ -60,13 +59,13 @@ def kernel_svm(seed: int, size: tuple[int, float]) -> Baseline:
 
 
 def random_forest(seed: int, size: tuple[int, float]) -> Baseline:
-    """Small leaves overfit probabilities, so their size is what is tuned."""
+    """The size of leaves is tuned, since small leaves overfit probabilities."""
     model = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=1)
     return Baseline(model, {"min_samples_leaf": [1, 5, 20], "max_depth": [None, 20]})
 
 
 def gradient_boosting(seed: int, size: tuple[int, float]) -> Baseline:
-    """Histogram trees; the number of rounds by early stopping. Its rows are dense."""
+    """Histogram trees; the number of rounds is set by early stopping. Needs dense rows."""
     model = HistGradientBoostingClassifier(
         early_stopping=True, max_iter=1000, n_iter_no_change=20, random_state=seed
     )
@@ -120,7 +119,7 @@ NAMES = {
 def fit_baseline(
     name: str, X: Any, y: np.ndarray, *, seed: int, n_folds: int
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The tuned classifier, fitted to all training rows, what was chosen, and what it found."""
+    """The tuned classifier, fitted to all training rows, its chosen settings, and diagnostics."""
     X = sp.csr_array(X) if sp.issparse(X) else X
     scaled = MaxAbsScaler().fit_transform(X)
     length = float(scaled.multiply(scaled).sum() if sp.issparse(scaled) else np.sum(scaled**2))
@@ -139,7 +138,7 @@ def fit_baseline(
 
 
 def n_threads() -> int:
-    """Cores this process may use: one in a worker among others, which sets this variable."""
+    """Cores that this process may use; workers set this variable to one."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     return min(allowed, int(os.environ.get("OMP_NUM_THREADS", allowed)))
 

@@ -1,4 +1,4 @@
-"""A cell: one number of a table, with all that decides it."""
+"""A cell: one number of a table, with all its settings."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ CLASSIFIERS, SMALL_DATA, FEATURES = "classifiers", "small-data", "features"
 
 
 class Effort(NamedTuple):
-    """How long a cell may work; part of every record."""
+    """Computational effort of a cell; part of every record."""
 
     n_warmup: int = 500
     n_draws: int = 1500
     n_chains: int = 4
     n_passes: int | None = None
-    """Of MAP and VI; None is the default of the estimator."""
+    """Number of starts of MAP and VI; None is the default of the estimator."""
     n_folds: int = 5
     """Cross-validation of the baselines, as in the paper."""
     tune: bool = True
-    """Choose settings of the mixtures on the training rows; else defaults."""
+    """Whether to choose settings of the mixtures on the training rows."""
     max_rows: int | None = None
-    """Most training and most test rows; None takes all."""
+    """Maximum number of training and of test rows; None uses all."""
     mixture_folds: int = 1
-    """Cross-validation of the mixtures; 1 sets a fifth of the rows aside once."""
+    """Folds for tuning the mixtures; 1 sets a fifth of the rows aside once."""
 
 
 DEFAULT = Effort()
@@ -42,16 +42,16 @@ class Cell:
     n_experts: int = 0
     """K; 0 for methods without experts."""
     seed: int = 0
-    """Of the split (unless it is fixed), of the subsample, and of the fit."""
+    """Seed of the split (unless it is fixed), of the subsample, and of the fit."""
     n_train: int = 0
-    """Training rows drawn at random; 0 takes all."""
+    """Number of training rows, drawn at random; 0 uses all."""
     effort: Effort = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the estimator that are given, not chosen."""
+    """Fixed settings of the estimator."""
 
     @property
     def path(self) -> Path:
-        """Where its record goes, below the folder of the cells."""
+        """Path of its record, relative to the folder of the cells."""
         parts = [self.method]
         parts += [f"K{self.n_experts}"] if self.n_experts else []
         parts += [f"N{self.n_train}"] if self.n_train else []
@@ -69,5 +69,5 @@ class Cell:
 
 
 def from_json(data: Mapping[str, Any]) -> Cell:
-    """The cell of :meth:`Cell.as_json`; a field that was not known then has its default."""
+    """The cell of :meth:`Cell.as_json`; missing fields have their defaults."""
     return Cell(**{**data, "effort": Effort(**data["effort"])})

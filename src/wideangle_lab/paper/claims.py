@@ -1,9 +1,9 @@
-"""The paper's claims, each weighed by comparisons of records.
+"""The paper's claims, each tested by comparisons of records.
 
-A comparison is an :class:`~wideangle_lab.paper.compare.Effect` with a threshold that says when it
-is for its claim. A claim holds if every comparison is for it and at least three quarters
-were run; it does not hold if at least half are against it, and more than for it; else, and where
-less than half was run, it is undecided, and the page says why.
+A comparison is an :class:`~wideangle_lab.paper.compare.Effect` with a threshold above which it
+supports its claim. A claim holds if every comparison is for it and at least three quarters were
+run. It does not hold if at least half are against it, and more than for it. Otherwise, or if less
+than half were run, it is undecided, and the page gives the reason.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from wideangle_lab.paper.compare import Effect
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 SHARE = 0.5
-"""A gain whose whole interval lies below this share of the printed one is not that gain."""
+"""A gain contradicts the printed one if its interval is below this share of it."""
 
 
 class Comparison(NamedTuple):
-    """One effect, what the paper prints for it, and how small it may be."""
+    """One effect, the printed gain, and a threshold."""
 
     what: str
     effect: Effect | None
     form: str = "+.2f"
     unit: str = ""
     printed: float | None = None
-    """The gain in the paper, where its tables have one."""
+    """The gain in the paper, if it is in its tables."""
     margin: float = 0.0
-    """The claim is that the gain is larger than this; negative: no worse than so much."""
+    """The claim is that the gain is larger than this; negative values allow a loss."""
     exact: bool = False
-    """Whether one run settles it, as for times that differ severalfold."""
+    """Whether one run is enough, as for times that differ by a large factor."""
     control: bool = False
-    """Shown beside the others, and not weighed."""
+    """Whether it is shown as a control and not counted."""
 
     @property
     def side(self) -> str:
@@ -62,17 +62,17 @@ class Comparison(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What the paper says, in our words, and what is measured."""
+    """A claim of the paper, paraphrased, and its comparisons."""
 
     title: str
     where: str
-    """Where the paper says it."""
+    """Place in the paper."""
     comparisons: tuple[Comparison, ...]
     remark: str = ""
 
     @property
     def verdict(self) -> str:
-        """One of the three words."""
+        """``holds``, ``does not hold`` or ``undecided``."""
         sides = self._sides()
         n, n_missing = len(sides), len(self._missing())
         if n == 0 or n < n_missing:
@@ -86,7 +86,7 @@ class Claim(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The counts behind the word."""
+        """The counts of comparisons."""
         sides, missing = self._sides(), self._missing()
         counts = ", ".join(
             f"{sides.count(side)} {side}" for side in ("for", "against", "open") if side in sides

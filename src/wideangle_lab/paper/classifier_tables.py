@@ -1,4 +1,4 @@
-"""Tables of classifiers: 1 to 5 of the paper, and what stands behind their numbers."""
+"""Tables of classifiers: 1 to 5 of the paper, and their details."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from wideangle_lab.paper.records import Record
 from wideangle_lab.paper.suites import BAYESIAN_30, EXPERTS, PRIORS, REFERENCE, TWO
 
 RHAT_LIMIT, ESS_PER_CHAIN = 1.01, 100
-"""Limits beyond which a number of a table is marked: those of Stan and PyMC, stricter than those at
-which a fit warns."""
+"""Limits beyond which a number of a table is marked: those of Stan and PyMC, stricter than the
+limits for warnings of a fit."""
 FORMS = {"accuracy": ".2f", "log_loss": ".4f", "calibration_error": ".4f"}
 TITLES = {
     "accuracy": "accuracy, %",
@@ -46,7 +46,7 @@ def accuracy_grid(records: Sequence[Record], data: str) -> Grid:
 def metric_grid(
     records: Iterable[Record], data: str, metric: str, *, baselines: bool = True
 ) -> Grid:
-    """Methods by K; replicates as mean ± standard error; bad convergence beside the number."""
+    """Methods by K; replicates as mean ± standard error, with a mark of bad convergence."""
     cells = by_key(records)
     sizes = sorted({k for name, _, k in cells if name == data and k})
     rows = []
@@ -66,7 +66,7 @@ def metric_grid(
 
 
 def entry(records: Sequence[Record], metric: str) -> str:
-    """One number with what is wrong with it."""
+    """One number with its marks."""
     mean, error = mean_metric(records, metric)
     form = FORMS[metric]
     text = f"{mean:{form}}" + (f" ± {error:{form}}" if math.isfinite(error) else "")
@@ -137,7 +137,7 @@ def against_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
 
 
 def time_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
-    """Table 5: seconds of one fit, and of choosing settings; the paper's hours beside."""
+    """Table 5: seconds of one fit and of choosing settings, and the paper's hours."""
     cells = by_key(records)
     rows = []
     for method in BAYESIAN_30:
@@ -188,7 +188,7 @@ def diagnostic_grid(records: Iterable[Record], data: str) -> Grid:
 
 
 def used_grid(records: Iterable[Record], data: str) -> Grid:
-    """Experts with more than one in a hundred rows, by K, which tells a collapse."""
+    """Number of experts with more than one per cent of the rows, by K, which shows a collapse."""
     cells = by_key(records)
     sizes = sorted({k for name, _, k in cells if name == data and k})
     rows = [
@@ -224,7 +224,7 @@ def sweep_grid(tunings: Mapping[str, Mapping[str, Any]]) -> Grid:
 
 
 def small_data_grid(records: Iterable[Record], data: str, group: str | None) -> Grid:
-    """What every arm gains in log-loss over the reference, paired by seed."""
+    """Gain in log-loss of every arm over the reference, paired by seed."""
     found: dict[tuple[int, int, str], list[Record]] = {}
     for record in records:
         cell = record.cell
@@ -256,7 +256,7 @@ def _of(cells: dict[Key, list[Record]], data: str, method: str) -> list[Record]:
 
 
 def _size(found: Sequence[Record]) -> str:
-    """K where it is not that of the paper's table."""
+    """K, if it is not that of the paper's table."""
     k = found[0].cell.n_experts if found else 0
     return f" (K={k})" if k not in (0, EXPERTS[-1]) else ""
 

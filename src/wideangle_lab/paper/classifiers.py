@@ -28,7 +28,7 @@ class _Fitted(NamedTuple):
 
 
 def execute(cell: Cell, known: Tunings) -> Outcome:
-    """Choose settings, fit, predict, measure; warnings are kept, not shown."""
+    """Choose settings, fit, predict, evaluate; warnings are recorded, not shown."""
     task = task_of(cell)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -82,7 +82,7 @@ def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
 def diagnose(model: MixtureOfExpertsClassifier) -> dict[str, Any]:
     """Experts in use, angles, and for chains the worst R-hat and effective sample sizes.
 
-    R-hat of predictions is given apart: chains often agree on them and not on which experts they
+    R-hat of predictions is separate: chains often agree on predictions but not on the experts in
     use.
     """
     result: dict[str, Any] = {

@@ -1,9 +1,9 @@
 """Differences between methods on the same test rows, with intervals.
 
-An effect is a gain: positive where the first method is better. Its interval holds 95 %. Where every
-test row has a number, rows are drawn again with replacement, and so are the seeds where there are
-several (a bootstrap in two stages; both methods keep their pairing). Where a fit gives one number,
-the interval is Student's over seeds, and with one seed there is none.
+An effect is a gain: positive if the first method is better. Its interval is at 95 %. If every
+test row has a score, it is a bootstrap over rows and, if there are several, over seeds (two stages;
+the methods stay paired). If a fit has a single score, it is Student's t interval over seeds; with
+one seed there is none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Effect(NamedTuple):
 
 
 def by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
-    """Replicates together: seeds, and the samples of RCV1."""
+    """Replicates by cell: seeds, and the samples of RCV1."""
     found: dict[Key, list[Record]] = {}
     for record in records:
         cell = record.cell
@@ -57,7 +57,7 @@ def by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
 
 
 def largest(cells: Mapping[Key, Sequence[Record]], data: str, method: str) -> int:
-    """The largest K of a row on a data set: 30 where all was run; 0 where nothing was."""
+    """The largest K of a row on a data set: 30 if all cells were run, 0 if none was."""
     return max((k for name, row, k in cells if (name, row) == (data, method)), default=0)
 
 
@@ -85,9 +85,9 @@ def gain_of_rows(
     rows: Callable[[Record], np.ndarray],
     scale: float = 1.0,
 ) -> Effect | None:
-    """Mean of ``rows(second) - rows(first)`` over test rows; ``rows`` is a loss, less is better.
+    """Mean of ``rows(second) - rows(first)`` over test rows; ``rows`` is a loss, lower is better.
 
-    ``matched`` has one list of pairs for each K; over them it is averaged row by row, since they
+    ``matched`` has one list of pairs for each K. Losses are averaged over K row by row, since all K
     share their test rows.
     """
     gaps: dict[tuple[str, int], list[np.ndarray]] = {}
@@ -131,7 +131,7 @@ def gain_of_fits(
 
 
 def log_loss(record: Record, group: str | None = None) -> float | None:
-    """Of all test rows, or of a group of them."""
+    """Accuracy on all test rows, or on a group of them."""
     if group is None:
         return record.metrics["log_loss"]
     return record.metrics["groups"].get(group, {}).get("log_loss")

@@ -1,4 +1,4 @@
-"""What stands behind the tables of the paper: two pages of details, data set by data set."""
+"""Details of the tables of the paper: two pages, by data set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAPER_MODEL = "IMA-LFM"
 
 
 def classifier_blocks(folder: Path) -> dict[str, str]:
-    """Log-loss, calibration, convergence; and the study of little data."""
+    """Log-loss, calibration, convergence, and the study of small data."""
     records = list(read_all(folder, CLASSIFIERS))
     parts: list[str] = []
     for data in data_sets(records):
@@ -60,7 +60,7 @@ def feature_blocks(folder: Path) -> dict[str, str]:
 
 
 def copy_pictures(folder: Path, images: Path) -> None:
-    """One picture of each data set, that of the first seed."""
+    """One picture for each data set, from the first seed."""
     shown: set[str] = set()
     for record in read_all(folder, FEATURES):
         if record.cell.data not in shown and (picture := _picture(record)):

@@ -1,4 +1,4 @@
-"""How hard each suite tries at each level, and which parts of an effort a method feels."""
+"""The effort of each suite at each level, and which parts of it affect a method."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA, Cell, E
 from wideangle_lab.paper.methods import ROWS
 
 QUICK = Effort(20, 20, 2, 20, 2, False, 300)
-"""Shows that everything runs, not what it is worth."""
+"""Checks that everything runs; the results are not meaningful."""
 USUAL = {
     CLASSIFIERS: Effort(),
     SMALL_DATA: Effort(400, 400),
-    # A sweep is dear, and chains begin from features found by a search.
+    # A sweep is expensive, and chains start from features found by a search.
     FEATURES: Effort(150, 150, 2),
 }
 TEXT = ("reuters", "tdt", "news20")
@@ -26,7 +26,7 @@ FULL = {
     SMALL_DATA: Effort(1000, 1000),
     FEATURES: Effort(500, 500, 4),
 }
-"""The paper's protocol, with chains long enough to be judged."""
+"""The paper's protocol, with chains long enough for diagnostics."""
 LEVELS = ("quick", "usual", "full")
 N_SPLITS = {"quick": 1, "usual": 1, "full": 5}
 """Random splits (or seeds, where the split is fixed) of each level."""
@@ -46,7 +46,7 @@ _FIELDS = {
 def effort_of(
     suite: str, level: str, changes: Mapping[str, Any] | None = None, data: str = ""
 ) -> Effort:
-    """The effort of a suite (on a data set), with what the user changed."""
+    """The effort of a suite (on a data set), with the user's changes."""
     check_choice("level", level, LEVELS)
     usual = {**USUAL, FEATURES: USUAL_TEXT} if data in TEXT else USUAL
     base = QUICK if level == "quick" else (FULL if level == "full" else usual)[suite]
@@ -72,7 +72,7 @@ def kind_of(cell: Cell) -> str:
 
 
 def identity(cell: Cell) -> dict[str, Any]:
-    """What decides the number of a cell: an effort that the method does not feel is left out."""
+    """The settings that affect a cell: parts of the effort that the method ignores are omitted."""
     fields = _FIELDS[kind_of(cell)]
     plain = cell.as_json()
     return plain | {"effort": {k: v for k, v in plain["effort"].items() if k in fields}}

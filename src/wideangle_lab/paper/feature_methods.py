@@ -1,9 +1,9 @@
 """The rows of the paper's tables of latent features, the controls we add, and their cells.
 
 The paper compares a Gaussian prior on the Indian buffet and on its Pitman-Yor extension with the
-mutual-angular prior. The last differs from the first in two ways: features are pushed apart, and
-their lengths follow a Gamma distribution. The controls separate the two: ``polar`` has the lengths
-and no repulsion, the ``IMA-cosine`` rows a repulsion as strong in many dimensions as in few.
+mutual-angular prior. The last differs from the first in two ways: features repel each other, and
+their lengths have a Gamma distribution. The controls separate the two: ``polar`` has Gamma lengths
+without repulsion; ``IMA-cosine`` has a repulsion of the same strength in every dimension.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ CONTROLS: dict[str, dict[str, Any]] = {
 }
 FEATURE_ROWS: dict[str, dict[str, Any]] = {**PAPER, **CONTROLS}
 UNREPULSED = "polar"
-"""What every repulsed row is without its angles."""
+"""The row without repulsion."""
 REPULSED = ("IMA-LFM", "IMA-cosine-0.05", "IMA-cosine-0.1", "IMA-cosine-0.2")
 
 PROTOCOL: dict[str, Any] = {"standardise": True, "noise_scale": "paper", "process__alpha": 2.0}
 """As in the paper: columns centred, noise fixed by the spread of the data, alpha 2."""
 MAX_FEATURES, FEW_FEATURES = 300, 12
-"""Most features that the search before the chains looks for: on all rows, and on a few of them."""
+"""Maximum number of features of the initial search: on all rows, and on a subset."""
 N_KEPT = 25
-"""States kept of each chain; the draws of an effort are sweeps."""
+"""States saved from each chain; the draws of an effort are sweeps."""
 UNLABELLED = ("yale", "block_images", "ar", "eeg", "piano")
 LABELLED = ("reuters", "tdt", "news20", "scenes15", "caltech101")
 """In the order of the paper."""

@@ -1,4 +1,4 @@
-"""How good features are on rows they were not learned from."""
+"""Quality of features on held-out rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from wideangle_lab.paper.metrics import standard_error
 HIDDEN = 0.1
 """Share of the entries of a row that are hidden and predicted from the others."""
 MOST_HIDDEN = 50_000
-"""Hidden entries in all: each is predicted by many draws, and more would say little more."""
+"""Maximum number of hidden entries; more would change the result little."""
 MOST_SCORED = 500
-"""Held-out rows whose density is computed: summing out assignments is the dearest number."""
+"""Maximum number of rows for the density, whose sum over assignments is expensive."""
 RETRIEVED = 100
-"""Documents that a query brings back."""
+"""Documents returned by a query."""
 
 
 def reconstruction(model: LatentFeatureModel, X: Any) -> dict[str, float]:
-    """Mean Euclidean distance of rows from their reconstructions, and that from the mean row."""
+    """Mean Euclidean distance of rows from their reconstructions and from the mean row."""
     rows = X.toarray() if sp.issparse(X) else np.asarray(X)
     distances = np.linalg.norm(model.reconstruct(X) - rows, axis=1)
     return {
@@ -56,7 +56,7 @@ def clustering(points: Any, classes: np.ndarray, seed: int) -> dict[str, float]:
     from sklearn.metrics import normalized_mutual_info_score
 
     n_classes = int(classes.max()) + 1
-    if points.shape[1] == 0:  # no component: all rows are alike
+    if points.shape[1] == 0:  # no component: all rows are equal
         clusters = np.zeros(len(classes), np.int64)
     else:
         k = min(n_classes, len(classes))
@@ -68,7 +68,7 @@ def clustering(points: Any, classes: np.ndarray, seed: int) -> dict[str, float]:
 
 
 def matched_accuracy(clusters: np.ndarray, classes: np.ndarray) -> float:
-    """Share of rows in their class when every cluster stands for at most one class."""
+    """Share of correctly assigned rows if every cluster is matched to at most one class."""
     table = np.zeros((int(clusters.max()) + 1, int(classes.max()) + 1), np.int64)
     np.add.at(table, (clusters, classes), 1)
     return float(table[linear_sum_assignment(-table)].sum() / len(classes))
@@ -102,6 +102,6 @@ def precision(
 
 
 def word_overlap(lists: Sequence[Sequence[str]]) -> float | None:
-    """Mean number of words that two features share, in per cent of a list: redundancy."""
+    """Redundancy: mean number of words that two features share, in per cent of a list."""
     pairs = [len({*one} & {*other}) / len(one) for one, other in combinations(lists, 2)]
     return 100.0 * float(np.mean(pairs)) if pairs else None

@@ -1,4 +1,4 @@
-"""What features look like: faces as images, text as words."""
+"""Pictures of features of images, and words of features of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_TOPICS, TOP_WORDS = 30, 10
 
 
 def picture(model: Any, data: Dataset) -> bytes | None:
-    """A PNG of the components of images; None for other data, and where nothing can be drawn."""
+    """A PNG of the components of images; None for other data, or if nothing can be drawn."""
     if data.name not in SHAPES or model.n_components_ == 0 or not find_spec("matplotlib"):
         return None
     from wideangle.plots import component_images

@@ -1,4 +1,4 @@
-"""Tables of latent features: 7 to 13 of the paper, and what stands behind their numbers."""
+"""Tables of latent features: 7 to 13 of the paper, and their details."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wideangle_lab.paper.grid import Grid
 from wideangle_lab.paper.records import Record
 
 WORRYING = 1.1
-"""R-hat from which a number of features is marked; chains of features seldom reach 1.01."""
+"""R-hat above which a number is marked; chains of features seldom reach 1.01."""
 N_LISTS = 4
 """Lists of words shown for each row, as in the paper."""
 Number = Callable[[Record], float | None]
@@ -104,7 +104,7 @@ def precision_of(classes: Iterable[int]) -> Number:
 
 
 def word_grid(records: Sequence[Record], data: str) -> Grid:
-    """Table 13: the first lists of words of two rows, and how much lists overlap."""
+    """Table 13: the first lists of words of two rows, and the overlap of lists."""
     found = rows_of(records, data)
     columns, lists, overlaps = [], [], []
     for method in ("IBP-LFM", "IMA-LFM"):
@@ -129,7 +129,7 @@ def word_grid(records: Sequence[Record], data: str) -> Grid:
 
 
 def detail_grids(records: Iterable[Record], data: str) -> list[Grid]:
-    """All that held-out rows say, and how the chains did."""
+    """All metrics on held-out rows, and convergence of the chains."""
     found = rows_of(records, data)
     classes = any("nmi" in one.metrics for part in found.values() for one in part)
     columns: dict[str, tuple[Number, str]] = {

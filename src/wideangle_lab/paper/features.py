@@ -27,7 +27,7 @@ from wideangle_lab.paper.metrics import standard_error
 from wideangle_lab.paper.records import Outcome, Record, Tunings
 
 RETRIEVAL = ("reuters", MADE_TEXT)
-"""Data sets on which rows are looked up by their features, as in the paper."""
+"""Data sets for retrieval of rows by their features, as in the paper."""
 
 
 class FeatureTask(NamedTuple):
@@ -41,7 +41,7 @@ class FeatureTask(NamedTuple):
 
 
 def feature_task(cell: Cell) -> FeatureTask:
-    """70 % of the rows, drawn by the seed, to learn from; the same for all rows of a table."""
+    """Train on 70 % of the rows, drawn by the seed; the same for all rows of a table."""
     data = data_set(cell.data)
     train, test = random_split(data.shape[0], cell.seed)
     # In random order, so that the first rows are a fair sample.
@@ -52,9 +52,9 @@ def feature_task(cell: Cell) -> FeatureTask:
 
 
 def execute(cell: Cell, known: Tunings) -> Outcome:
-    """Fit, measure on held-out rows, draw; warnings are kept, not shown. Nothing is chosen."""
+    """Fit, evaluate on held-out rows, draw pictures; warnings are recorded, not shown."""
     task = feature_task(cell)
-    # In a process that has one thread, this is 1: chains then run one after the other.
+    # This is 1 in a process with one thread: chains then run one after the other.
     model = feature_model(cell, n_jobs=numba.config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -86,7 +86,7 @@ def execute(cell: Cell, known: Tunings) -> Outcome:
 
 
 def measure(model: LatentFeatureModel, task: FeatureTask, seed: int) -> dict[str, Any]:
-    """All numbers on held-out rows but their density."""
+    """All metrics on held-out rows except their density."""
     metrics: dict[str, Any] = {
         **reconstruction(model, task.X_test),
         **hidden_entries(model, task.X_test, seed),
@@ -106,7 +106,7 @@ def measure(model: LatentFeatureModel, task: FeatureTask, seed: int) -> dict[str
 
 
 def diagnose(model: LatentFeatureModel) -> dict[str, Any]:
-    """Number of features, their angles, and R-hat of numbers that do not need labels."""
+    """Number of features, their angles, and R-hat of label-invariant quantities."""
     summary = model.diagnostics_
     rhats = dict(zip(summary.names, map(float, summary["rhat"]), strict=True))
     finite = [value for value in rhats.values() if np.isfinite(value)]

@@ -2,16 +2,16 @@ r"""The infinite SVM: a Dirichlet-process mixture of large-margin kernel machine
 
 After Zhu, Chen & Xing (2011). A row belongs to one of infinitely many clusters; each cluster has a
 Gaussian in a few coordinates :math:`u_n` of the rows and a classifier :math:`\eta_i` in the space
-of a kernel, whose feature map :math:`f` is that of Nystroem. Maximum-entropy discrimination asks
-for the distribution q that stays closest to the prior while expected margins are kept:
+of a kernel, whose feature map :math:`f` is that of Nystroem. Maximum-entropy discrimination finds
+the distribution q that is closest to the prior, subject to expected margins:
 
 .. math::
     \min_q\; \mathrm{KL}(q \,\|\, p)
     + C \sum_n \max\Bigl(0, 1 - y_n \sum_i \phi_{ni}\, \mu_i \cdot f(x_n)\Bigr),
 
 with :math:`q(z_n) = \phi_n`, :math:`q(\eta_i) = N(\mu_i, I)`, Beta sticks cut off at T clusters and
-Gaussian cluster means. Each block below is minimised with the others held, so the objective falls
-in every pass.
+Gaussian cluster means. Each block below is minimised with the others fixed, so the objective never
+rises.
 
 Differs from the publication: the clusters see the first principal coordinates of the rows, not all
 columns, or their density would outweigh every margin in a thousand dimensions; and the assignments
@@ -53,11 +53,11 @@ class InfiniteSVM(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int
-        Truncation T: most clusters there can be.
+        Truncation T: maximum number of clusters.
     alpha : float
         Concentration of the Dirichlet process; larger values use more clusters.
     C : float
-        Price of a unit of lost margin.
+        Penalty for a unit of lost margin.
     gamma : float, optional
         Of the radial kernel; by default 1 / (D variance of the entries). 0 is a linear machine.
     n_landmarks : int
@@ -101,7 +101,7 @@ class InfiniteSVM(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        """Two classes; sparse rows are welcome."""
+        """Two classes; accepts sparse rows."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
@@ -126,14 +126,14 @@ class InfiniteSVM(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Expected margin, clusters of a new row told by its coordinates alone."""
+        """Expected margin, with clusters of a new row inferred from its coordinates."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         shares = assign(log_density(self.clusters_, self._coordinates(X)))
         return np.sum(shares * (self._features(X) @ self.coef_.T), axis=1)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class on whose side a row lies."""
+        """The predicted class of each row."""
         check_is_fitted(self)
         side = (self.decision_function(X) > 0).astype(int)
         return np.asarray(self.classes_)[side]
@@ -162,7 +162,7 @@ class InfiniteSVM(ClassifierMixin, BaseEstimator):
         return (self._shadow(X) - self._middle) / self._unit
 
     def _features(self, X: Any) -> np.ndarray:
-        """The kernel's map and a constant."""
+        """The kernel's feature map and a constant."""
         dense = _dense(X if self._map is None else self._map.transform(X))
         return np.ascontiguousarray(np.column_stack([dense, np.ones(len(dense))]))
 

@@ -14,7 +14,7 @@ from scipy.special import betaln, digamma, logsumexp
 from sklearn.cluster import KMeans
 
 TINY = 1e-12
-"""Assignments below it are not visited by the solver of the margins."""
+"""Assignments below this are skipped by the solver of the margins."""
 SWEEPS, BISECTIONS, STARTS = 30, 50, 20
 
 
@@ -31,8 +31,8 @@ class Clusters(NamedTuple):
 def first_shares(U: np.ndarray, n_components: int, alpha: float, seed: int) -> np.ndarray:
     """The best of several mixtures of the coordinates alone, from 1, 2, 4, ... clusters.
 
-    Mean-field updates seldom empty a cluster that data fill, so that the number of clusters is
-    decided here, by the same objective without the margins.
+    Mean-field updates seldom empty a cluster that has rows, so the number of clusters is chosen
+    here, by the same objective without the margins.
     """
     distinct = len(np.unique(U, axis=0))
     sizes = {min(2**power, n_components, distinct) for power in range(n_components.bit_length())}
@@ -43,7 +43,7 @@ def first_shares(U: np.ndarray, n_components: int, alpha: float, seed: int) -> n
 def _mixture(
     U: np.ndarray, k: int, n_components: int, alpha: float, seed: int
 ) -> tuple[np.ndarray, float]:
-    """From clusters of k-means, slightly softened, the rest of the clusters nearly empty."""
+    """Start from slightly softened k-means clusters, with the other clusters nearly empty."""
     k = min(k, len(np.unique(U, axis=0)))
     labels = KMeans(k, n_init=3, random_state=seed).fit_predict(U)
     shares = np.full((len(U), n_components), TINY)
@@ -150,7 +150,7 @@ def sticks(sizes: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
 def best_order(sizes: np.ndarray, alpha: float) -> np.ndarray:
     """The largest cluster first, where that makes the sticks more probable.
 
-    Without it the last cluster, which owns all that lies beyond the truncation, draws rows.
+    Without it the last cluster, which has all weight beyond the truncation, attracts rows.
     """
     order = np.argsort(-sizes, kind="stable")
     gain = np.sum(betaln(*sticks(sizes[order], alpha))) - np.sum(betaln(*sticks(sizes, alpha)))
@@ -177,7 +177,7 @@ def objective(
     alpha: float,
     C: float,
 ) -> float:
-    """KL of q from the prior, rows included, and the price of lost margins."""
+    """KL divergence of q from the prior, including rows, plus the penalty of lost margins."""
     dim = U.shape[1]
     rows = np.sum(shares * (np.log(np.maximum(shares, 1e-300)) - log_density(clusters, U)))
     means = 0.5 * np.sum(

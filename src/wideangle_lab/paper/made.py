@@ -1,4 +1,4 @@
-"""Small documents made at random, for tables of text where no file is at hand."""
+"""Small random documents, for tables of text if no file is found."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ENTRY = Entry(
 
 
 def data_set(name: str) -> Dataset:
-    """The data set of a name, generated text among them."""
+    """The data set with this name, which may be generated text."""
     return made_text() if name == MADE_TEXT else load(name)
 
 
 def made_text(seed: int = 0) -> Dataset:
-    """Word counts of unit length; most words of a document are among those of its class."""
+    """Word counts of unit length; most words of a document are from its class."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(SIZES)), SIZES)
     of_class = (WORDS_OF_CLASS * y[:, None] + rng.integers(0, WORDS_OF_CLASS, (len(y), LENGTH))).T

@@ -1,9 +1,9 @@
 """The rows of the paper's tables, the controls we add, and how their settings are chosen.
 
-The rule: a fifth of the training rows is set aside; the settings of a row are searched one after
-the other over the grid below at K = 10 by log-loss on that fifth, by the row's own inference with
-shorter chains; the winner is used at every K. A diverse row takes over what was chosen for the row
-that differs from it by the diversity alone, and searches its own strength. Test rows take no part.
+The rule: a fifth of the training rows is set aside. The settings of a row are searched one after
+the other over the grid below, at K = 10, by log-loss on that fifth, with the inference of the row
+and shorter chains. The best settings are used at every K. A diverse row uses the settings of the
+row that differs only by the diversity, and tunes only its strength. Test rows are not used.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ CONTROLS: dict[str, dict[str, Any]] = {
     "BMEM-V": VMF | {"inference": "mcmc"},
     "BMEM-V-VI": VMF | {"inference": "vi"},
 }
-"""Independent directions with learned lengths: what the mutual-angular prior is without angles."""
+"""Independent directions with learned lengths: the mutual-angular prior without angles."""
 ROWS: dict[str, dict[str, Any]] = {**METHODS, **CONTROLS}
 
 SCALE = {"prior__scale": [0.03, 0.1, 0.3, 1.0]}
 LENGTHS = {"prior__scale": ["auto"]}
-"""Polar priors learn their lengths: one value, whose loss is that of no diversity."""
+"""Polar priors learn their lengths: one value, with the loss of no diversity."""
 DIVERSITY = {"inference__diversity": [1.0, 10.0, 100.0, 1000.0]}
 COSINE = {"prior__cosine": [0.05, 0.2, 0.5]}
 TEMPERATURE = {"inference__temperature": [0.35, 1.0]}
-"""Of the variational objective. With 1000 columns learned lengths overfit when it is low."""
+"""Variational objective. With 1000 columns learned lengths overfit if it is low."""
 GRIDS: dict[str, dict[str, list[Any]]] = {
     "MEM-L2": SCALE,
     "MEM-MAR": DIVERSITY,
@@ -47,11 +47,11 @@ UNREPULSED = {
     "BMEM-PR": "BMEM-V-VI",
     "BMEM-DPP": "BMEM-G",
 }
-"""Each diverse row and the row that differs from it by the diversity alone."""
+"""Each diverse row and the row that differs from it only by the diversity."""
 
 
 def estimator(row: str, n_experts: int, **settings: Any) -> MixtureOfExpertsClassifier:
-    """The estimator of a row; a name that is no row is told by its settings alone."""
+    """The estimator of a row; for other names, only the settings are used."""
     if row in METHODS:
         return paper_method(row, n_experts, **settings)
     model = MixtureOfExpertsClassifier(n_experts)
@@ -59,5 +59,5 @@ def estimator(row: str, n_experts: int, **settings: Any) -> MixtureOfExpertsClas
 
 
 def plain_name(setting: str) -> str:
-    """The name of a setting without that of the object it belongs to."""
+    """The name of a setting without the name of its object."""
     return setting.rpartition("__")[2]

@@ -1,4 +1,4 @@
-r"""How good predicted probabilities are.
+r"""Metrics of predicted probabilities.
 
 * accuracy, in per cent;
 * log-loss: mean of :math:`-\log p(y_n)`, in nats, probabilities cut off at 1e-12;
@@ -19,7 +19,7 @@ SMALLEST = 1e-12
 
 
 def row_losses(y: np.ndarray, proba: np.ndarray) -> np.ndarray:
-    """Minus log probability of the right class of every row."""
+    """Negative log probability of the true class of every row."""
     return -np.log(np.maximum(proba[np.arange(len(y)), y], SMALLEST))
 
 

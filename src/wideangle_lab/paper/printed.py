@@ -1,4 +1,4 @@
-"""Every number that the paper prints in its thirteen tables, for ours to stand beside."""
+"""Every number of the paper's thirteen tables, for comparison."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ L2_ERROR: Three = {
     "eeg": (Value(2_105_382, 34), Value(2_103_731, 15), Value(2_100_575, 21)),
     "piano": (Value(5.3e-4, 0.1e-4), Value(5.7e-4, 0.2e-4), Value(4.2e-4, 0.2e-4)),
 }
-"""Table 7; the units are the paper's, which does not say how errors are summed."""
+"""Table 7, in the paper's units; the paper does not say how errors are summed."""
 LIKELIHOOD: Three = {
     "yale": (Value(-16.4, 0.3), Value(-14.9, 0.4), Value(-12.7, 0.1)),
     "block_images": (Value(-2.1, 0.2), Value(-1.8, 0.1), Value(-1.4, 0.1)),
@@ -96,7 +96,7 @@ LIKELIHOOD: Three = {
     "eeg": (Value(-14133, 54), Value(-12893, 73), Value(-9735, 32)),
     "piano": (Value(-6.8, 0.6), Value(-6.9, 0.2), Value(-4.2, 0.5)),
 }
-"""Table 8; the paper does not say of what this is the likelihood."""
+"""Table 8; the paper does not define this likelihood."""
 CLUSTERING: Three = {
     "reuters": (Value(45.4, 0.3), Value(43.1, 0.4), Value(48.2, 0.6)),
     "tdt": (Value(48.3, 0.7), Value(47.5, 0.3), Value(53.2, 0.4)),
@@ -150,12 +150,12 @@ WORDS = {
 
 
 def accuracy(data: str, method: str, n_experts: int) -> float | None:
-    """The number of Tables 1 and 2, where they have one."""
+    """The number in Tables 1 and 2, if there is one."""
     row = ACCURACY.get(data, {}).get(method)
     return row[EXPERTS.index(n_experts)] if row and n_experts in EXPERTS else None
 
 
 def of_three(table: Three, data: str, method: str) -> Value | None:
-    """The number of a table of latent features, where it has one."""
+    """The number in a table of latent features, if there is one."""
     row = table.get(data)
     return row[list(PAPER).index(method)] if row and method in PAPER else None

@@ -1,4 +1,4 @@
-r"""The paper's Eq. (7), a bound on log Z with two free parameters, kept as a record.
+r"""The paper's Eq. (7), a bound on log Z with two free parameters, kept for comparison.
 
 Its first step is Bouchard's inequality for sums applied to an integral, where it holds only while
 the area of the sphere is large. For p >= 17 the result is not a bound, and optimised it tends to

@@ -1,7 +1,7 @@
-"""Records: one JSON file for each finished cell, whole or not there.
+"""Records: one JSON file for each finished cell, written atomically.
 
-Beside it lies ``<name>.npz`` with the loss of every test row, for paired comparisons. What was
-chosen for all K of a row on a data set lies under ``tuning``.
+``<name>.npz`` in the same folder has the loss of every test row, for paired comparisons. Settings
+chosen for all K of a row on a data set are under ``tuning``.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from wideangle_lab.paper.efforts import identity
 VERSION = 2
 TUNING = "tuning"
 Tunings = Mapping[str, Mapping[str, Any]]
-"""What was chosen before, by name: see :func:`wideangle_lab.paper.tuning.tuned`."""
+"""Earlier choices, by name: see :func:`wideangle_lab.paper.tuning.tuned`."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What running a cell gives; the process that runs it writes nothing."""
+    """Result of a cell; the process that runs it writes nothing."""
 
     metrics: dict[str, Any]
     losses: np.ndarray
-    """Minus log probability of the right class (or log density) of every test row."""
+    """Negative log probability of the true class (or log density) of every test row."""
     seconds: dict[str, float]
     chosen: dict[str, Any] = field(default_factory=dict)
-    """Settings chosen on the training part, with the scores they were chosen by."""
+    """Settings chosen on the training part, and their scores."""
     diagnostics: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     tunings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Choices made on the way that other cells can use."""
+    """New choices that other cells can use."""
     picture: bytes | None = None
-    """A PNG of what was found."""
+    """A PNG of the result."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Record:
 
 
 def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -> Record:
-    """Write the record; what lies beside it first, so that a record never lacks it."""
+    """Write the record, after its other files, so that a record is never incomplete."""
     path = folder / cell.path
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
@@ -100,26 +100,26 @@ def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -
 
 
 def known_tunings(folder: Path, data: str) -> dict[str, dict[str, Any]]:
-    """What was chosen on a data set so far."""
+    """Choices on a data set so far."""
     found = sorted((folder / TUNING / data).glob("*.json"))
     return {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
 
 
 def all_tunings(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was chosen on any data set."""
+    """Choices on all data sets."""
     found = sorted(path for path in (folder / TUNING).glob("*") if path.is_dir())
     return {name: one for path in found for name, one in known_tunings(folder, path.name).items()}
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """All or nothing, the same text for the same content; NaN becomes null."""
+    """Write atomically, with the same text for the same content; NaN becomes null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(as_finite(data), indent=1, sort_keys=True, allow_nan=False)
     write(path, [text.encode() + b"\n"])
 
 
 def find(folder: Path, cell: Cell) -> Record | None:
-    """The record of a cell, if it is there; an error if it was made by other settings."""
+    """The record of a cell, if it exists; an error if it was made with other settings."""
     path = folder / cell.path
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""``wideangle reproduce``: run what is missing, then write and show the tables of what there is."""
+"""``wideangle reproduce``: run missing cells, then write and show the tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reproduce(
 
 
 def check_data(cells: Sequence[Cell]) -> None:
-    """Say before the first cell, and once, that a file is not there."""
+    """Report missing files once, before the first cell."""
     for name in sorted({cell.data.partition(".")[0] for cell in cells}):
         check_choice("data", name, NAMES)
         if name in MANIFEST and MANIFEST[name].file:

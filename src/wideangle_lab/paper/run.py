@@ -1,8 +1,8 @@
-"""Running cells: each once, the rest another time, records as they come.
+"""Running cells: each once, with a record as soon as it is finished.
 
 With an accelerator the mixtures run in this process, one after the other, so that JAX compiles
-once for each shape, and baselines and latent features in processes beside it. Without one, and on
-a Dask cluster, all cells do.
+once for each shape; baselines and latent features run in other processes. Without one, and on a
+Dask cluster, all cells run in other processes.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def say(line: str) -> None:
 
 @dataclass
 class Report:
-    """What became of the cells."""
+    """Outcome of the cells."""
 
     finished: list[Record] = field(default_factory=list)
     already_done: list[Record] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     left: list[Cell] = field(default_factory=list)
-    """Not begun, or not finished, when the time was over."""
+    """Not started, or not finished, within the time."""
 
 
 class Clock:
-    """The time that is left, and what cells of a kind have taken."""
+    """The remaining time, and the times of earlier cells."""
 
     def __init__(self, budget: float | None) -> None:
         self.end = None if budget is None else time.monotonic() + budget
@@ -55,9 +55,9 @@ class Clock:
         return float("inf") if self.end is None else self.end - time.monotonic()
 
     def allows(self, cell: Cell) -> bool:
-        """Whether a cell may begin: the last one of its kind must fit into what is left.
+        """Whether a cell may start: the last one of its kind must fit into the remaining time.
 
-        Of its row, or else the longest on its data set.
+        Uses the last time of its row, or else the longest on its data set.
         """
         on_data = [seconds for (data, _), seconds in self.taken.items() if data == cell.data]
         longest = max(on_data, default=0.0)
@@ -77,16 +77,16 @@ def run(
     budget: float | None = None,
     say: Say = say,
 ) -> Report:
-    """Run the cells that have no record yet, until the time is over.
+    """Run the cells that have no record yet, until the time is up.
 
     Parameters
     ----------
     jobs
-        Processes beside this one; 1 runs everything here.
+        Number of other processes; 1 runs everything in this process.
     dask
         Address of a Dask scheduler, whose workers then run everything.
     budget
-        Seconds after which no cell is begun; a cell that runs in this process is finished.
+        Seconds after which no cell is started; a running cell of this process is finished.
     """
     report, clock = Report(), Clock(budget)
     todo = []
@@ -117,14 +117,14 @@ def run(
 
 
 def run_one(cell: Cell, known: Tunings) -> tuple[Outcome, dict[str, Any]]:
-    """What a cell gives, and the machine, versions and commit that it was run with."""
+    """The result of a cell, with machine, versions and commit."""
     where = machine.describe()
     outcome = EXECUTE[cell.suite](cell, known)
     return outcome, {**where, "device": device(cell)}
 
 
 def device(cell: Cell) -> str:
-    """What did the arithmetic; baselines do not touch JAX, and must not wake it up."""
+    """The device used; baselines do not use JAX, and must not initialise it."""
     if kind_of(cell) == "baseline":
         return "cpu"
     import jax
@@ -141,7 +141,7 @@ def _wants_accelerator(cell: Cell) -> bool:
 
 
 class _Job:
-    """Cells of one run, here and beside; both write records and tell of them."""
+    """Cells of one run, in this process and in others; writes and reports their records."""
 
     def __init__(self, folder: Path, report: Report, clock: Clock, say: Say) -> None:
         self.folder, self.report, self.clock, self.say = folder, report, clock, say
@@ -166,7 +166,7 @@ class _Job:
         return executor.submit(run_one, cell, known_tunings(self.folder, cell.data))
 
     def settle(self, cell: Cell, work: Callable[[], tuple[Outcome, Mapping[str, Any]]]) -> None:
-        """One cell that fails must not take the others with it; it is told, and has no record."""
+        """Report a failed cell, which has no record, and continue with the others."""
         try:
             record = keep(self.folder, cell, *work())
         except Exception as error:  # whatever it is: the run goes on

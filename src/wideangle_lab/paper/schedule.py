@@ -1,8 +1,8 @@
-"""Cells in other processes or on other machines: what may begin, and what came back.
+"""Running cells in other processes or on other machines.
 
 An executor of :mod:`concurrent.futures` does the work: processes of joblib's loky, or a Dask
-cluster, which gives the cells of a lost worker to another one. Workers write nothing; what they
-return is written here, at once, so that a run that is killed keeps every finished cell.
+cluster, which gives the cells of a lost worker to another one. Workers write nothing; their results
+are written here at once, so that a killed run keeps every finished cell.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from wideangle_lab.paper.methods import GRIDS
 from wideangle_lab.paper.tuning import leader
 
 RETRIES = 3
-"""How often Dask begins a cell anew whose worker was lost."""
+"""How often Dask restarts a cell whose worker was lost."""
 
 
 def one_thread() -> dict[str, str]:
-    """What makes a worker use one thread."""
+    """Environment of a worker with one thread."""
     return {
         "OMP_NUM_THREADS": "1",
         "NUMBA_NUM_THREADS": "1",
@@ -38,8 +38,8 @@ def one_thread() -> dict[str, str]:
 def processes(n_jobs: int) -> Iterator[Executor]:
     """Processes of this machine; whatever still runs at the end is stopped.
 
-    Where psutil is installed, loky replaces a worker that has grown, as compiled programs make it,
-    and warns of it in the thread that hands out work. Where warnings are errors the warning would
+    If psutil is installed, loky replaces workers whose memory has grown, for example by compiled
+    programs, and warns in the thread that submits work. If warnings are errors, the warning would
     end that thread, and the run would wait for ever.
     """
     from joblib.externals.loky import ProcessPoolExecutor
@@ -54,7 +54,7 @@ def processes(n_jobs: int) -> Iterator[Executor]:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Executor]:
-    """Workers of a running Dask cluster; cells that still run at the end are called off."""
+    """Workers of a running Dask cluster; cells that still run at the end are cancelled."""
     from distributed import Client
 
     with Client(address) as client:
@@ -68,8 +68,8 @@ def cluster(address: str) -> Iterator[Executor]:
 def before(cells: Sequence[Cell]) -> dict[Path, Cell | None]:
     """For each cell, by its path, the one that must come first.
 
-    Cells of one row and data set share what is chosen for them, and so do rows that differ by
-    their diversity alone: the first cell of each makes the choice, the others wait for it.
+    Cells of one row and data set share their chosen settings, and so do rows that differ only by
+    their diversity: the first cell of each chooses, and the others wait for it.
     """
     found: dict[Path, Cell | None] = {cell.path: None for cell in cells}
     first: dict[tuple[Any, ...], Cell] = {}
@@ -92,7 +92,7 @@ def spread(
     settle: Callable[[Cell, Callable[[], Any]], None],
     seconds_left: Callable[[], float],
 ) -> list[Cell]:
-    """Run the cells in the order of their needs; returns those that were not ready in time."""
+    """Run the cells in the order of their dependencies; returns those not finished in time."""
     needs = before(cells)
     waiting = list(cells)
     running: dict[Future, Cell] = {}

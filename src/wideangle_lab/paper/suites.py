@@ -1,4 +1,4 @@
-"""Which cells a table has: by the numbers of the paper's tables, or by the names of our suites."""
+"""The cells of a table, by the number of the paper's table or the name of a suite."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ PRIORS: dict[str, dict[str, Any]] = {
     "mutual-angular-0.2": MUTUAL_ANGULAR | {"prior__cosine": 0.2, "prior__kind": "I"},
     "mutual-angular-0.5": MUTUAL_ANGULAR | {"prior__cosine": 0.5, "prior__kind": "I"},
 }
-"""Arms of the study of little data; all by sampling. Every strength is shown, none is chosen."""
+"""Arms of the study of small data, all by sampling. Every strength is shown."""
 REFERENCE = "vmf"
-"""What the arms are compared with: learned lengths, no repulsion."""
+"""Reference of the arms: learned lengths, no repulsion."""
 SMALL_SIZES, SMALL_EXPERTS, SMALL_SEEDS = (200, 500, 2000), (5, 20), tuple(range(8))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user asks for; empty means the default of the suite."""
+    """The user's selection; empty means the default of the suite."""
 
     data: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -51,13 +51,13 @@ class Choice:
 
 
 class Table(NamedTuple):
-    """A table of the paper: what it shows, and the cells it is made of."""
+    """A table of the paper: its title and its cells."""
 
     title: str
     suite: str | None
     choice: Choice
     made: str
-    """Generated data that stand in when a quick run has no files."""
+    """Generated data for quick runs without files."""
 
 
 BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")
@@ -100,7 +100,7 @@ def classifier_cells(choice: Choice) -> list[Cell]:
 
 
 def small_data_cells(choice: Choice) -> list[Cell]:
-    """Where does diversity help: few rows, three priors, paired by seed."""
+    """Effect of diversity with few rows: three priors, paired by seed."""
     arms = choice.methods or tuple(PRIORS)
     for arm in arms:
         check_choice("method", arm, PRIORS)
@@ -138,7 +138,7 @@ def latent_feature_cells(choice: Choice) -> list[Cell]:
             effort_of(FEATURES, choice.level, choice.changes, name),
         )
     ]
-    # Rows side by side before the next seed.
+    # All rows of a seed before the next seed.
     return sorted(cells, key=lambda cell: (cell.seed, methods.index(cell.method)))
 
 
@@ -170,7 +170,7 @@ def numbers_of(names: Sequence[str]) -> list[int]:
 
 
 def cells_of(names: Sequence[str], choice: Choice) -> list[Cell]:
-    """Cells of suites and tables, each once; what the user chooses goes before the defaults."""
+    """Cells of suites and tables, without repeats; the user's selection overrides defaults."""
     cells: list[Cell] = []
     for number in numbers_of(names):
         cells += table_cells(number, choice)
@@ -181,7 +181,7 @@ def cells_of(names: Sequence[str], choice: Choice) -> list[Cell]:
 
 
 def table_cells(number: int, choice: Choice) -> list[Cell]:
-    """Cells of one table of the paper; a quick one without given data takes generated rows."""
+    """Cells of one table of the paper; a quick one without given data uses generated rows."""
     table = TABLES[number]
     if table.suite is None:
         return []
@@ -207,7 +207,7 @@ def _seeds(choice: Choice) -> tuple[int, ...]:
 
 
 def _expand(names: Iterable[str]) -> list[str]:
-    """RCV1 is four samples with terms of their own."""
+    """RCV1 has four samples with different terms."""
     expanded: list[str] = []
     for name in names:
         whole = name == "rcv1_subsets"

@@ -40,12 +40,12 @@ BY_DATA: dict[int, list[tuple[str, features.Number, str, printed.Three]]] = {
          features.diagnostic("n_components"), ".1f", {}),
     ],
 }  # fmt: skip
-"""Title, number, form, and what the paper prints. Beside some of its numbers stands one that
-cannot be had by fitting noise or by idle features."""
+"""Title, number, form, and the printed values. Some tables have a second number that cannot be
+improved by fitting noise or by unused features."""
 
 
 def statistics_grid() -> Grid:
-    """Table 6: what the paper says of its data sets, what ours are, and whether they are here."""
+    """Table 6: sizes of the data sets in the paper and here, and whether files are found."""
     rows = []
     for name, (n_rows, dim, n_classes) in printed.STATISTICS.items():
         entry = MANIFEST[name]
@@ -93,8 +93,8 @@ def table_records(
 ) -> tuple[list[Record], list[str]]:
     """Records that a table is made of, and its data sets.
 
-    Of a run on ``among``, which may be generated rows, a table has the data sets that have records;
-    else all.
+    For a run on ``among``, which may be generated rows, a table has the data sets with records;
+    otherwise all data sets.
     """
     table = TABLES[number]
     if table.suite is None:
@@ -108,7 +108,7 @@ def table_records(
         if record.cell.data.partition(".")[0] in wanted
         and (not methods or record.cell.method in methods)
     ]
-    if sizes:  # where the K of the table was not run, the largest stands for it
+    if sizes:  # if the K of the table was not run, use the largest
         cells = by_key(found)
         kept = {
             (name, method, k)
@@ -140,7 +140,7 @@ def write_table(number: int, folder: Path, among: Collection[str] = ()) -> list[
 
 
 def suite_grids(suite: str, folder: Path, data: Collection[str]) -> list[Grid]:
-    """What there is to show of a suite, data set by data set."""
+    """The tables of a suite, by data set."""
     records = [r for r in read_all(folder, suite) if r.cell.data.partition(".")[0] in data]
     found: list[Grid] = []
     for name in data_sets(records):

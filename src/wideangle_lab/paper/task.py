@@ -14,7 +14,7 @@ from wideangle_lab.paper.made import data_set
 RARE = 0.01
 """A column is rare if it is active in fewer than this share of the training rows."""
 WITH_RARE_ROWS = ("adult9",)
-"""Data sets of 0/1 columns whose rows with a rare column are looked at apart."""
+"""Data sets with 0/1 columns; rows with a rare column are also evaluated separately."""
 
 
 class Task(NamedTuple):
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 def task_of(cell: Cell) -> Task:
-    """Load, split, and draw the rows asked for: the same for all methods of a seed."""
+    """Load, split, and draw the requested rows: the same for all methods of a seed."""
     data = data_set(cell.data)
     if data.y is None:
         raise ValueError(f"{cell.data} has no classes: choose another data set.")

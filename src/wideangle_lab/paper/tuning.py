@@ -23,12 +23,12 @@ N_EXPERTS = 10
 """K at which settings are chosen."""
 TRAIN_SHARE = 0.8
 SHORT, N_CHAINS = 100, 2
-"""Most warm-up and most draws of a chain while choosing, and the number of chains."""
+"""Maximum warm-up and draws of a chain while choosing, and the number of chains."""
 NOTHING: dict[str, Any] = {"settings": {}, "losses": {}, "seconds": 0.0}
 
 
 def leader(method: str) -> str:
-    """The row whose choice a row begins with: itself, or the one without its diversity."""
+    """The row whose settings a row starts from: itself, or the one without diversity."""
     return UNREPULSED.get(method, method)
 
 
@@ -72,7 +72,7 @@ def search(
     loss: Callable[[dict[str, Any]], float],
     base: dict[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """One setting after the other, earlier ones at their best; and all losses met."""
+    """Search one setting after the other, with earlier ones at their best; returns all losses."""
     best = dict(base or {})
     losses: dict[str, float] = {}
     for name, values in grid.items():
@@ -83,7 +83,7 @@ def search(
 
 
 def shown(value: Any) -> str:
-    """A setting, short."""
+    """Short form of a setting."""
     return value if isinstance(value, str) else f"{value:g}"
 
 
@@ -115,7 +115,7 @@ def validation_parts(
 
 
 def _options(cell: Cell, seed: int) -> dict[str, Any]:
-    """What a fit gets while choosing."""
+    """Settings of a fit while choosing."""
     short = {name: min(getattr(cell.effort, name), SHORT) for name in ("n_warmup", "n_draws")}
     effort = cell.effort._replace(**short, n_chains=N_CHAINS)
     return {**chain_settings(effort, kind_of(cell)), "random_state": seed, **cell.settings}

@@ -1,9 +1,8 @@
 """The same study by sampling: the chains of all corpora, splits and strengths at once.
 
-That is what a GPU is for: hundreds of chains of a few hundred sweeps take as long as one. Rows of
-the inner split have the shape of all, those left out weigh nothing, so that one program does for
-both. Each chain gives the mean density of held-out rows over its draws, and the partition of its
-last one.
+On a GPU hundreds of chains of a few hundred sweeps take as long as one. The inner split has as many
+rows as the outer one, with weight zero for those left out, so that one program runs both. Each
+chain gives the mean density of held-out rows over its draws, and the partition of its last draw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scores against the number of clusters, with and without repulsion.
 
-For every corpus, split, inference and number of clusters the strength of the repulsion is the one
-with the highest log density on a quarter of the training rows, none at all being among the
-choices; then the model is fitted to all training rows with it, and without any.
+For every corpus, split, inference and number of clusters, the strength of the repulsion (which may
+be zero) is the one with the highest log density on a quarter of the training rows. The model is
+then fitted to all training rows with this strength and without repulsion.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The loop over cells: each runs in a new process and is saved when it finishes.
 
-A cell is a table and a seed; its parts are our fit and, where there are classes, the rivals. What
-the record has is not measured again, so a run that was stopped goes on where it was. A process
-that fails, or does not end, leaves its error in the record and is tried again by the next run.
+A cell is a table and a seed; its parts are our fit and, for tables with classes, the rivals. Cells
+in the record are not measured again, so an interrupted run can be resumed. If a process fails or
+does not end, the record keeps the error, and the next run tries again.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ Stochastic VI with K experts, S starts, p columns (intercept included) on N rows
 .. math:: T = T_0 + N p\,t_{look}
               + R N\,(t_{row} + t_{column}\,p + t_{product}\,S K p + t_{curve}\,S K)
 
-The terms are: to begin (reading and compiling programs); the first look; and for each row of a
-pass its fetching, its scaling, its matrix products, and its exponentials. The five constants of a
-machine are fitted to runs of a few seconds (non-negative least squares of relative errors); the
-large runs are predicted and never fitted.
+The terms are: loading and compiling programs; a first pass over all entries; and, for each row of a
+pass, reading, scaling, matrix products and exponentials. The five constants of a machine are fitted
+to runs of a few seconds (non-negative least squares of relative errors); large runs are predicted,
+not used for fitting.
 """
 
 from __future__ import annotations
