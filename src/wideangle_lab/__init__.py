@@ -1,1 +1,1 @@
-"""Measures wideangle: benchmarks, calibration, the paper's tables. The library never imports it."""
+"""Benchmarks, calibration and the paper's tables. The library never imports this package."""

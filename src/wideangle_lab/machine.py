@@ -27,7 +27,7 @@ PACKAGES = (
 
 
 def optional(name: str) -> Any:
-    """A library that is measured where it is installed; None elsewhere."""
+    """An optional library; None if it is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError:
@@ -35,7 +35,7 @@ def optional(name: str) -> Any:
 
 
 def describe() -> dict[str, Any]:
-    """Everything that one needs to compare a record with another."""
+    """Machine, versions and commit, for comparing records."""
     return {
         "machine": {
             "processor": processor(),
@@ -60,7 +60,7 @@ def processor() -> str:
 
 
 def memory_gib() -> float | None:
-    """Memory of the machine, where the system says."""
+    """Memory of the machine, if the system reports it."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
@@ -68,9 +68,9 @@ def memory_gib() -> float | None:
 
 
 def commit() -> str | None:
-    """Commit of the source tree, with a ``+`` when files differ from it; None outside git.
+    """Commit of the source tree, with a ``+`` if files were changed; None outside git.
 
-    ``WIDEANGLE_COMMIT`` names it for a tree that was copied without its history.
+    ``WIDEANGLE_COMMIT`` sets it for a tree that was copied without its history.
     """
     if known := os.environ.get("WIDEANGLE_COMMIT"):
         return known

@@ -1,4 +1,4 @@
-"""Pages that are written by hand but for the parts between marks, which come from records."""
+"""Pages with generated parts between marks; the rest is written by hand."""
 
 from __future__ import annotations
 

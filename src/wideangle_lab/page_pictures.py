@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def draw(page: Path) -> list[Path]:
-    """Run the page and keep its pictures, which its links must name."""
+    """Run the page and copy its pictures, which its links must name."""
     text = page.read_text(encoding="utf-8")
     code = "\n".join(BLOCK.findall(text))
     folder = page.resolve().parent / "images" / page.stem

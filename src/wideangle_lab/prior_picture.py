@@ -1,9 +1,9 @@
-"""What the mutual-angular priors do, in the picture of the README.
+"""The picture of the mutual-angular priors in the README.
 
 ``python -m wideangle_lab.prior_picture docs/images/prior.png`` draws it.
 
-Draws six components under growing repulsion, in three dimensions, which one can see, and in
-fifty, where a fixed concentration would do nothing, and compares their angles with those of
+Draws six components with increasing repulsion, in three dimensions, which can be shown, and in
+fifty, where a fixed concentration would have no effect, and compares their angles with those of
 uniform directions.
 """
 
@@ -26,14 +26,14 @@ KINDS = ("I", "II")
 COSINES = (0.0, 0.3, 0.6, 0.9)
 """Strengths as expected cosines; 0 is the uniform baseline."""
 N_SETS = 5000
-"""Sets of components behind every number."""
+"""Sets of components for every number."""
 
 # Okabe and Ito's palette, which readers with any colour vision can tell apart; grey: no repulsion.
 _COLOURS = ("#8A8F98", "#56B4E9", "#0072B2", "#D55E00")
 INK = "#22262B"
 PALE = "#C9CED6"
 TILT = 0.35
-"""Radians by which the spheres lean towards the reader."""
+"""Tilt of the spheres towards the reader, in radians."""
 _LABEL_GAP = 0.16
 """Labels closer than this (in radii) are joined."""
 
@@ -52,11 +52,11 @@ class Case(NamedTuple):
     """Smallest angle of a set, averaged over sets."""
     effective_directions: float
     example: np.ndarray
-    """The set whose mean angle is closest to the average: unit rows, shape (K, p)."""
+    """The set with the mean angle closest to the average: unit rows, shape (K, p)."""
 
 
 def draw(cases: list[Case], output: Path) -> None:
-    """Save the picture; the format follows from the name of the file."""
+    """Save the picture; the suffix of the file gives the format."""
     import matplotlib as mpl
 
     with mpl.rc_context({"font.family": "DejaVu Sans", "svg.fonttype": "none"}):
@@ -143,7 +143,7 @@ def _draw_sphere(axes: Any, case: Case, colour: str) -> None:
     _shade(axes)
     axes.add_patch(Circle((0, 0), 1.0, fill=False, lw=0.8, color=PALE))
     turn = np.linspace(0, np.pi, 100)
-    for sign, style in ((1, "-"), (-1, ":")):  # the equator: near half drawn through, far dotted
+    for sign, style in ((1, "-"), (-1, ":")):  # the equator: near half solid, far half dotted
         axes.plot(np.cos(turn), -sign * np.sin(TILT) * np.sin(turn), style, color=PALE, lw=0.8)
     seen = upright(case.example)
     for x, y, depth in seen[np.argsort(seen[:, 2])]:
@@ -162,7 +162,7 @@ def _draw_sphere(axes: Any, case: Case, colour: str) -> None:
 
 
 def order_labels(tips: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """Number and place for every tip, a little beyond it; tips that coincide share one label."""
+    """Label and position of every tip; tips that coincide share one label."""
     labels: list[tuple[str, np.ndarray]] = []
     for order, tip in enumerate(tips, start=1):
         place = tip * (1 + 0.15 / max(float(np.hypot(*tip)), 0.2))

@@ -1,4 +1,4 @@
-"""The picture of the README: a report as a browser shows it.
+"""The picture of the README: a screenshot of a report.
 
 ``wideangle demo -o demo``, then
 ``python -m wideangle_lab.report_picture demo/experts/report.html docs/images/report.png``. Needs a
@@ -21,7 +21,7 @@ def photograph(page: Path, output: Path) -> None:
     names = ("chromium", "chromium-browser", "google-chrome")
     browser = next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as tools:
-        # Its sandbox does not start for the superuser, as in most containers.
+        # The sandbox of Chromium does not start for root, as in most containers.
         program = tools.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         shown = program.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         shown.goto(page.resolve().as_uri())

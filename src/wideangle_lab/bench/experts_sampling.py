@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
     n_nuts: int
     """Warm-up iterations of NUTS, and draws, of each chain."""
     inference: Sampling
-    """Warm-up and draws of our estimator."""
+    """Settings of our estimator."""
     repeats: int
 
     @property

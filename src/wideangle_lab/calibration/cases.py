@@ -1,4 +1,4 @@
-"""Every case by name: what is run, how large, and what is kept."""
+"""Every case by name: its run, its size, and its record."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def area_of(name: str) -> str:
 def measure(
     name: str, *, quick: bool, seed: int, n_sets: int | None = None, n_starts: int | None = None
 ) -> dict[str, Any]:
-    """Run one case; the record holds all that is needed to run it again.
+    """Run one case; the record has everything needed to repeat it.
 
-    ``n_sets`` and ``n_starts`` stand in for the usual size where a machine has less time.
+    ``n_sets`` and ``n_starts`` override the usual size.
     """
     began, area = time.monotonic(), area_of(name)
     size = (QUICK if quick else FULL)[area]
@@ -73,12 +73,12 @@ def measure(
 
 
 def path_of(name: str, folder: Path) -> Path:
-    """Where the record of a case lies."""
+    """Path of the record of a case."""
     return folder / (name.replace("/", "-").replace(", ", "-").replace(" ", "-") + ".json")
 
 
 def write(record: dict[str, Any], folder: Path) -> Path:
-    """Keep a record."""
+    """Save a record."""
     path = path_of(record["name"], folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -86,13 +86,13 @@ def write(record: dict[str, Any], folder: Path) -> Path:
 
 
 def read_all(folder: Path) -> list[dict[str, Any]]:
-    """Records of the known cases that are there, in their order."""
+    """Existing records of the known cases, in their order."""
     paths = [path_of(name, folder) for name in CASES]
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
 
 
 def sentence(record: dict[str, Any]) -> str:
-    """What came out, on a line."""
+    """The result on one line."""
     ranks = record["ranks"]
     words = [record["name"], f"p = {ranks['p_value']:.3g} ({ranks['worst']})"]
     words.append(f"autocorrelation {ranks['autocorrelation']:.2f}")

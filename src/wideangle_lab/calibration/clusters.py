@@ -20,16 +20,16 @@ from wideangle_lab.calibration.verdicts import Ranked, Restarted, judge_changes,
 
 DIM, N_ROWS = 3, 12
 PRIOR = CentrePrior(6.0, 0.6, 4.0)
-"""A repulsion that matters beside 12 rows."""
+"""A repulsion that matters with 12 rows."""
 ALPHA, ALPHA_MEAN = 0.7, 0.7
-"""Where alpha is given, and the mean of its prior where it is drawn."""
+"""The fixed alpha, or the mean of its prior."""
 N_DRAWS, N_WARMUP = 15, 100
 MAX_BATCH = 100
 N_LOOKS = 5
 
 
 class Case(NamedTuple):
-    """A number of clusters, and what is learned."""
+    """A number of clusters, and the learned parameters."""
 
     prior: str
     process: str
@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Folder-like name."""
+        """Name with slashes, like a path."""
         return f"clusters/{self.prior}/{self.process}"
 
 
@@ -73,7 +73,7 @@ def simulate(key: Key, case: Case) -> tuple[Chain, Problem]:
 
 
 def draw_log_weights(key: Key, alpha: Scalar, case: Case) -> Array:
-    """Of a Dirichlet distribution, or of sticks."""
+    """Weights of a Dirichlet distribution or of stick-breaking."""
     n = case.room
     if not case.design.infinite:
         logs = jax.random.loggamma(key, jnp.full(n, alpha / n))
@@ -85,14 +85,14 @@ def draw_log_weights(key: Key, alpha: Scalar, case: Case) -> Array:
 
 
 def draw_rows(key: Key, chain: Chain, problem: Problem) -> Problem:
-    """Fresh rows of the clusters that they belong to."""
+    """New rows, given their clusters."""
     mine = chain.assignments[0]
     rows = vmf.sample(key, chain.concentrations[mine, None] * chain.directions[mine])
     return problem._replace(rows=rows[None].astype(problem.rows.dtype))
 
 
 def quantities(chain: Chain, problem: Problem) -> dict[str, Scalar]:
-    """Functions of the state and the rows; some know the order, which is part of the state."""
+    """Functions of the state and the rows; some depend on the order, which is part of the state."""
     used = chain.counts > 0
     cosines = chain.directions @ chain.directions.T
     pairs = used[:, None] & used[None, :] & ~jnp.eye(len(used), dtype=bool)
@@ -119,7 +119,7 @@ def quantities(chain: Chain, problem: Problem) -> dict[str, Scalar]:
 
 
 def _in_batches(function: Any, total: int) -> Any:
-    """Vectorise over keys, a batch at a time."""
+    """Vectorise over keys, in batches."""
     size = max(d for d in range(1, MAX_BATCH + 1) if total % d == 0)
     return jax.jit(
         lambda keys: jax.lax.map(function, keys, batch_size=size),
@@ -130,9 +130,9 @@ def _in_batches(function: Any, total: int) -> Any:
 def restart(
     case: Case, *, n_starts: int, seed: int, n_sweeps: int = 3, until: float = np.inf
 ) -> Restarted:
-    """Exact restarts: sweeps in turn with fresh rows, in double precision, as fits are.
+    """Exact restarts: sweeps alternate with new rows, in double precision, as in fits.
 
-    They end early at a z-score above ``until``: a fault needs not be seen more clearly.
+    They end early at a z-score above ``until``, which is enough to detect a fault.
     """
 
     def one(key: Key) -> Any:

@@ -61,7 +61,7 @@ PRIORS = ("gaussian", "dpp", *KINDS)
 COMMON = "common expert"
 """Prior of deviations from a common expert, with scales in the posterior: the default."""
 SHARE = 0.5
-"""How far coordinates follow the scales in these runs; a fit finds its own."""
+"""How far coordinates follow the scales in these runs; a fit tunes this."""
 NOISE = 0.5
 """Smallest noise of a quantity if all data sets share one step size: their scales must then be of
 the same order. Whole fits, which tune their step sizes separately, use the default."""
@@ -75,13 +75,13 @@ does not depend on the machine."""
 
 
 class Effort(NamedTuple):
-    """How long the chains are."""
+    """Lengths of the chains."""
 
     n_warmup: int
     thin: int
     """Iterations per draw: enough that draws are nearly independent."""
     step: float
-    """Of the restarts, which do not tune."""
+    """Step size of the restarts, which do not tune it."""
 
 
 EFFORTS = {
@@ -104,15 +104,15 @@ class Case(NamedTuple):
     prior: str
     sampler: str
     n_classes: int = 2
-    """0 for experts that predict a quantity."""
+    """Number of classes; 0 for experts that predict a quantity."""
     automatic: bool = False
-    """Whether ranks are those of whole fits, whose chains end by themselves."""
+    """Whether ranks are from whole fits, with automatic length."""
     n_rows: int = N_ROWS
     n_columns: int = N_COLUMNS
 
     @property
     def name(self) -> str:
-        """Folder-like name."""
+        """Name with slashes, like a path."""
         classes = {0: ", a quantity", 2: ""}.get(self.n_classes, f", {self.n_classes} classes")
         length = ", automatic length" if self.automatic else ""
         size = "" if self.n_rows == N_ROWS else f", {self.n_rows} rows of {self.n_columns - 1}"
@@ -127,7 +127,7 @@ class Case(NamedTuple):
 
     @property
     def priors(self) -> Priors:
-        """Of gate and experts."""
+        """Priors of gate and experts."""
         sizes = self.n_columns, self.n_columns * self.expert.n_outputs
         if self.prior == COMMON:
             return Priors(*map(make_hierarchy, sizes, (False, True)))
@@ -147,7 +147,7 @@ def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
 
 
 def make_prior(name: str, size: int) -> ComponentPrior:
-    """A prior that matters beside 24 rows."""
+    """A prior that matters with 24 rows."""
     if name == "gaussian":
         return GaussianComponents(N_EXPERTS, size, jnp.float32(1.5))
     if name == "dpp":
@@ -157,7 +157,7 @@ def make_prior(name: str, size: int) -> ComponentPrior:
 
 
 def make_rows(n_rows: int = N_ROWS, n_columns: int = N_COLUMNS) -> Array:
-    """Columns of every data set, the last one constant; targets alone are simulated."""
+    """Columns of every data set, the last one constant; only targets are simulated."""
     rows = np.random.default_rng(0).normal(size=(n_rows, n_columns)).astype(np.float32)
     rows[:, -1] = 1.0
     return jnp.asarray(rows)
@@ -194,7 +194,7 @@ def draw_targets(key: Key, expert: ExpertLikelihood, weights: Weights, rows: Arr
 
 
 def whitening_of(case: Case) -> Whitening:
-    """Coordinates of the Hamiltonian sampler; they may not depend on where a chain begins."""
+    """Coordinates of the Hamiltonian sampler; they must not depend on the start of a chain."""
     keys = jax.random.split(jax.random.key(9), 8)
     priors, expert = case.priors, case.expert
 
@@ -213,7 +213,7 @@ def whitening_of(case: Case) -> Whitening:
 
 
 def quantities(draw: dict[str, Any], problem: Problem) -> dict[str, Scalar]:
-    """Numbers that do not depend on how the experts are numbered."""
+    """Quantities that do not depend on the order of the experts."""
     weights: Weights = draw["weights"]
     flat = Weights(weights.gate, weights.experts.reshape(len(weights.experts), -1))
     said = predict(problem.expert, weights, problem.data.rows[:2])[:, -1]
@@ -232,7 +232,7 @@ def quantities(draw: dict[str, Any], problem: Problem) -> dict[str, Scalar]:
     found |= {f"scale, {name}": value for name, value in draw.get("scales", {}).items()}
     for name, vectors in zip(("gate", "experts"), flat, strict=True):
         lengths = jnp.linalg.norm(vectors, axis=-1)
-        # A length of a variational draw may underflow to 0: it has no direction.
+        # A length of a variational draw may underflow to 0, and then has no direction.
         units = vectors / jnp.where(lengths > 0, lengths, 1.0)[:, None]
         cosines = (units @ units.T)[jnp.triu_indices(N_EXPERTS, 1)]
         found[f"mean length, {name}"] = jnp.mean(lengths)
@@ -350,7 +350,7 @@ def restart(
     n_sweeps: int = 4,
     samplers: dict[str, Sampler] = SAMPLERS,
 ) -> Restarted:
-    """Exact restarts: exact draws in, sweeps and fresh targets, the same distribution out."""
+    """Exact restarts: sweeps and new targets must preserve the distribution of exact draws."""
     method = samplers[case.sampler]
     expert, whitening = case.expert, whitening_of(case)
     steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}

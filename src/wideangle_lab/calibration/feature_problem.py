@@ -1,4 +1,4 @@
-"""Small latent feature problems: states of the prior as the sampler holds them, rows, numbers.
+"""Small latent feature problems: states of the prior, rows and test quantities.
 
 The prior is drawn here by NumPy, from the definition: sticks or a buffet, row by row. It shares no
 code with the sampler that it tests.
@@ -20,7 +20,7 @@ from wideangle.types import Array, Components, Key, Scalar
 
 N_ROWS, DIM = 4, 2
 N_STICKS = 300
-"""Sticks drawn of infinitely many: the next has a weight of about (3/5)^300."""
+"""Number of sticks drawn; the next would have a weight of about (3/5)^300."""
 FIXED = {"alpha": 1.5, "discount": 0.0, "strength": 1.0, "noise": 0.3, "kappa": 4.0, "rate": 1.0}
 
 Values = Mapping[str, float]
@@ -28,14 +28,14 @@ DrawValues = Callable[[np.random.Generator], Values]
 
 
 def fixed_values(rng: np.random.Generator) -> Values:
-    """The same numbers above the features for every state."""
+    """Hyperparameters that are the same for every state."""
     return FIXED
 
 
 def draw_prior(
     rng: np.random.Generator, design: Design, values: Values, room: int
 ) -> tuple[Any, ...] | None:
-    """One state of the prior, as the sampler holds it, or None if it needs more room."""
+    """One state of the prior in the sampler's form, or None if it needs more room."""
     weights, used = _draw_buffet(rng, design, values)
     n_live = len(weights)
     if n_live > room // 2:
@@ -61,7 +61,7 @@ def draw_prior(
 def _draw_buffet(
     rng: np.random.Generator, design: Design, values: Values
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights in falling order, and which rows use them."""
+    """Weights in decreasing order, and the rows that use them."""
     alpha, d, c = values["alpha"], values["discount"], values["strength"]
     if d == 0 and c == 1:
         weights = np.cumprod(rng.beta(alpha, 1, size=N_STICKS))
@@ -87,7 +87,7 @@ def _draw_buffet(
 def draw_states(
     rng: np.random.Generator, design: Design, draw_values: DrawValues, n: int, room: int
 ) -> Features:
-    """Many states of the prior, those that have room, along a leading axis."""
+    """Many states of the prior that fit the room, along a leading axis."""
     states, values = [], []
     while len(states) < n:
         one = draw_values(rng)
@@ -113,7 +113,7 @@ def draw_states(
 
 
 def mean_rows(features: Features) -> Array:
-    """Rows without their noise."""
+    """Rows without noise."""
     vectors = features.components.vectors
     return jnp.asarray(features.assignments, vectors.dtype) @ vectors
 
@@ -127,7 +127,7 @@ def draw_rows(key: Key, features: Features) -> Array:
 
 
 def statistics(features: Features, rows: Array) -> dict[str, Scalar]:
-    """Numbers that are compared; those of places are of places in the order of weight."""
+    """Compared quantities; positions are in order of weight."""
     used = jnp.asarray(features.assignments)
     active = jnp.any(used > 0, axis=0)
     n_active = jnp.sum(active) * 1.0

@@ -35,7 +35,7 @@ STEPS = 0.3
 HYPERPRIORS = {"mass": Gamma(3.0, 2.0), "noise": Gamma(3.0, 1.0), "rate": Gamma(4.0, 4.0)}
 LEARNED = frozenset({"mass", "noise", "rate", "concentration"})
 FIXED_BY_ROWS = ("energy",)
-"""A number that the rows alone decide has no rank."""
+"""Quantities that depend only on the rows have no rank."""
 
 
 def pitman_yor(rng: np.random.Generator) -> Values:
@@ -44,7 +44,7 @@ def pitman_yor(rng: np.random.Generator) -> Values:
 
 
 def unknown(rng: np.random.Generator) -> Values:
-    """Numbers above the features from the distributions of a sampler that learns them."""
+    """Hyperparameters drawn from the priors of a sampler that learns them."""
     cosine = jnp.asarray(rng.uniform(0.01, 0.98))
     return {
         **FIXED,
@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Folder-like name."""
+        """Name with slashes, like a path."""
         return f"features/{self.prior}/{self.process}"
 
 
@@ -87,9 +87,9 @@ the power-law process has none, so the two are not combined."""
 
 
 def _in_batches(function: Callable[..., Any], total: int) -> Callable[..., Any]:
-    """Vectorise over a leading axis, a batch at a time: all at once would leave the cache.
+    """Vectorise over a leading axis in batches, which fit into the cache.
 
-    The size of a batch divides that of the whole: a rest would be compiled a second time.
+    The size of a batch divides the total, since a smaller last batch would be compiled again.
     """
     size = max(d for d in range(1, MAX_BATCH + 1) if total % d == 0)
     return jax.jit(
@@ -116,7 +116,7 @@ def restart(
 ) -> Restarted:
     """Exact restarts; without ``rows_from_model`` the rows are zero, the likelihood flat.
 
-    They end early at a z-score above ``until``: a fault needs not be seen more clearly.
+    They end early at a z-score above ``until``, which is enough to detect a fault.
     """
     start = draw_states(
         np.random.default_rng(seed), case.design, case.draw_values, n_starts, case.room

@@ -1,4 +1,4 @@
-"""From records to ``docs/trust.md``: tables of cases and faults, and pictures of ranks."""
+"""Write ``docs/trust.md`` from records: tables of cases and faults, and pictures of ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLES = {
 def blocks(
     records: Sequence[Record], faults: Record, references: Path = REFERENCES
 ) -> dict[str, str]:
-    """The parts of the page that the records decide."""
+    """The generated parts of the page, by name."""
     found = {"summary": [_summary(records, faults)]}
     for area, title in TITLES.items():
         part = [record for record in records if cases.area_of(record["name"]) == area]
@@ -110,7 +110,7 @@ def _fits(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _coverage(ranks: Record, beginning: str = "") -> str:
-    """Mean over the quantities whose names begin so."""
+    """Mean over the quantities whose names have this prefix."""
     each = ranks["quantities"].items()
     every = [one["coverage"] for name, one in each if name.startswith(beginning)]
     return _shares([sum(column) / len(every) for column in zip(*every, strict=True)])
@@ -131,7 +131,7 @@ def _fault(row: Record) -> str:
 
 
 def _plain(words: str) -> str:
-    """Words that do not end a cell of a table."""
+    """Text with the separator of table cells escaped."""
     return words.replace("|", "\\|")
 
 
@@ -154,7 +154,7 @@ def _machine(record: Record) -> str:
 
 
 def write(folder: Path, docs: Path) -> None:
-    """Page and pictures."""
+    """Write the page and its pictures."""
     from wideangle_lab.calibration import pictures
 
     records = cases.read_all(folder)

@@ -67,7 +67,7 @@ def _excursions(ax: Any, record: dict[str, Any]) -> None:
 
 
 def _histogram(ax: Any, record: dict[str, Any]) -> None:
-    """Ranks of the quantity with the smallest p-value, with what chance would do to a bar."""
+    """Ranks of the quantity with the smallest p-value, with the range of a bar under chance."""
     ranks = record["ranks"]
     counts = in_bins(np.array(ranks["quantities"][ranks["worst"]]["counts"]))
     edges = np.arange(len(counts) + 1) / len(counts)

@@ -21,7 +21,7 @@ INTERVALS = (0.5, 0.8, 0.95)
 
 
 class Uniformity(NamedTuple):
-    """What the ranks of one quantity say."""
+    """Result of the test of one quantity."""
 
     counts: list[int]
     """How often each rank 0..L occurred."""
@@ -32,16 +32,16 @@ class Uniformity(NamedTuple):
     coverage: list[float]
     """Share of truths inside the central intervals of :data:`INTERVALS`."""
     mean: float
-    """Mean of (rank + 1/2)/(L + 1), 1/2 if uniform: below, draws are too large."""
+    """Mean of (rank + 1/2)/(L + 1), 1/2 if uniform; below 1/2, draws are too large."""
 
     @property
     def p_value(self) -> float:
-        """The smaller of the two, doubled: a bound on the level of looking at both."""
+        """Twice the smaller p-value (Bonferroni)."""
         return min(1.0, 2.0 * min(self.chi_square, self.ecdf))
 
 
 def rank(truth: np.ndarray, draws: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Place of each truth (S,) among its draws (S, L), 0..L; ties are broken by chance.
+    """Rank of each truth (S,) among its draws (S, L), 0..L; ties are broken at random.
 
     Among e equal draws the truth takes each of the e + 1 places with the same probability, so
     that discrete quantities have uniform ranks too.

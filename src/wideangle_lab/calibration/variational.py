@@ -43,12 +43,12 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Folder-like name."""
+        """Name with slashes, like a path."""
         return f"variational/{self.prior}/{self.guide}"
 
     @property
     def model(self) -> experts.Case:
-        """The model, whatever fits it."""
+        """The model, independent of the fit."""
         return experts.Case(self.prior, "hmc")
 
 
@@ -65,7 +65,7 @@ CASES = [
 
 
 def calibrate(case: Case, *, n_sets: int, seed: int) -> Ranked:
-    """Ranks among draws of q, and how far the bound lies below the evidence."""
+    """Ranks among draws of q, and the gap between the bound and the evidence."""
     model = case.model
     keys = jax.random.split(jax.random.key(seed), 3)
     points, targets = jax.jit(jax.vmap(partial(experts.simulate, case=model)))(
@@ -145,7 +145,7 @@ def _collapsed(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tupl
 
 
 def _coordinate(key: Key, case: Case, targets: np.ndarray) -> tuple[Weights, tuple[float, float]]:
-    """The paper's coordinate ascent: one start, its observed bound, which has no noise."""
+    """The paper's coordinate ascent: one start, and its bound, which has no noise."""
     key_fit, key_draw = jax.random.split(key)
     rows = experts.make_rows()
     batch = Data(rows, jnp.asarray(targets), jnp.ones(len(rows), rows.dtype))

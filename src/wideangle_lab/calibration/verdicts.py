@@ -1,4 +1,4 @@
-"""From numbers of a simulation to what is kept of it."""
+"""Summaries of simulations, as they are recorded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from wideangle_lab.calibration.ranks import Uniformity, assess, rank
 
 LIMIT = 4.2
-"""Largest of some twenty correlated z-scores that a right sampler may show."""
+"""Limit for the largest of about twenty correlated z-scores of a correct sampler."""
 RARE = 1e-3
-"""Smallest p-value of a case, corrected for its number of quantities, that passes."""
+"""Smallest p-value that passes, corrected for the number of quantities."""
 
 
 ROUNDING = 1e-6
-"""A number that changes by less has not changed: a constant computed twice, say."""
+"""Smaller changes are rounding errors, for example of a constant computed twice."""
 
 
 class Ranked(NamedTuple):

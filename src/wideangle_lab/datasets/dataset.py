@@ -11,7 +11,7 @@ import numpy as np
 from wideangle_lab.datasets.manifest import Entry
 
 TRAIN_FRACTION = 0.7
-"""The paper's share of training rows wherever it does not name a fixed split."""
+"""The paper's share of training rows, if it has no fixed split."""
 
 N_SPLITS = 5
 """The paper's number of random splits."""
@@ -32,12 +32,12 @@ class Dataset:
     X: Any
     """Rows (N, D): a float32 array, or a SciPy CSR array."""
     y: np.ndarray | None
-    """Classes 0, 1, ... of the rows; None where the paper uses none."""
+    """Classes 0, 1, ... of the rows; None if the paper uses none."""
     entry: Entry
     """Source, licence, citation, and how it differs from the paper's data."""
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
-    """Names of the columns; empty where they are not known."""
+    """Names of the columns; empty if unknown."""
     fixed_split: Split | None = None
     groups: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Subsets of rows of interest, as masks (N,): for RCV1 the nine subcategories."""
@@ -60,7 +60,7 @@ class Dataset:
 
     @property
     def licence(self) -> str:
-        """The terms that the source states."""
+        """Licence stated by the source."""
         return self.entry.licence
 
     @property
@@ -78,7 +78,7 @@ class Dataset:
 
     @property
     def stand_in(self) -> bool:
-        """Whether this is other data of the same kind, not that of the paper."""
+        """Whether this is a stand-in: other data of the same kind."""
         return self.entry.status == "stand-in"
 
     def split(self, seed: int = 0) -> Split:

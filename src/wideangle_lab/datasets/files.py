@@ -1,4 +1,4 @@
-"""Finding the canonical files and making sure that they are the right ones."""
+"""Finding the canonical files and verifying their checksums."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ VARIABLE = "WIDEANGLE_DATA"
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data file is in none of the folders; the message says where it was looked for."""
+    """A data file was not found; the message names the folders."""
 
 
 class DamagedFileError(ValueError):
-    """A data file has other bytes than the manifest says."""
+    """The checksum of a data file differs from the manifest."""
 
 
 def folders() -> list[Path]:
-    """Where files are looked for, first to last; nothing is created."""
+    """Folders that are searched, in order; none is created."""
     named = os.environ.get(VARIABLE)
     return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
 def cache_folder() -> Path:
-    """The user's own folder for such files."""
+    """The user's cache folder."""
     return user_cache() / "data"
 
 
@@ -52,7 +52,7 @@ def locate(entry: Entry) -> Path:
 
 
 def read(entry: Entry, *, verify: bool = True) -> dict[str, np.ndarray]:
-    """All arrays of the canonical file, after its checksum was compared."""
+    """All arrays of the canonical file, after a check of its checksum."""
     path = locate(entry)
     if verify:
         check(path, entry)
@@ -61,7 +61,7 @@ def read(entry: Entry, *, verify: bool = True) -> dict[str, np.ndarray]:
 
 
 def check(path: Path, entry: Entry) -> None:
-    """Compare the checksum, once for each state of the file."""
+    """Compare the checksum, once for each version of the file."""
     if file_state(entry, path)[0] == "other bytes":
         raise DamagedFileError(
             f"{path} is not the file this version was tested with: sha256 {_sum_of(path)}, "
@@ -74,7 +74,7 @@ def file_state(entry: Entry, path: Path | None = None) -> tuple[str, Path | None
     """``present``, ``converted``, ``missing`` or ``other bytes``, and the path.
 
     ``present`` is the canonical file, bit for bit. ``converted`` was made here by
-    ``wideangle datasets fetch``, whose record beside it has the file's checksum.
+    ``wideangle datasets fetch``, whose record in the same folder has the file's checksum.
     """
     if path is None:
         try:
@@ -88,7 +88,7 @@ def file_state(entry: Entry, path: Path | None = None) -> tuple[str, Path | None
 
 
 def record_path(path: Path) -> Path:
-    """Where the record of a converted file is: ``reuters.npz`` has ``reuters.record.json``."""
+    """Path of the record of a converted file: ``reuters.npz`` has ``reuters.record.json``."""
     return path.with_name(f"{path.stem}.record.json")
 
 

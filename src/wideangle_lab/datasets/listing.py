@@ -1,4 +1,4 @@
-"""``wideangle datasets``: what is known, what is here."""
+"""``wideangle datasets``: the known data sets and their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the canonical files to :class:`Dataset`; ``load(name)`` is the one entrance.
+"""Loaders of the canonical files; use ``load(name)``.
 
 The files are ``.npz`` archives without pickle. Sparse matrices are stored as the three parts of a
 CSR matrix and their shape; each loader below names the arrays that it reads.
@@ -245,4 +245,4 @@ GENERATED: dict[str, Callable[..., Dataset]] = {
     "experts": _experts,
 }
 NAMES = (*LOADERS, *GENERATED)
-"""What :func:`load` knows."""
+"""Names of all data sets."""

@@ -1,4 +1,4 @@
-"""What every data set is: size, source, licence, citation, and its distance from the paper's."""
+"""Size, source, licence and citation of every data set, and differences from the paper's data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Entry:
     title: str
     shape: tuple[int, int]
     n_classes: int
-    """0 where the paper uses no labels."""
+    """Number of classes; 0 if the paper uses no labels."""
     paper: str
-    """What the paper says it used."""
+    """Description in the paper."""
     status: str
     """``faithful``, ``near faithful``, ``stand-in`` or ``generated``."""
     note: str
@@ -27,15 +27,15 @@ class Entry:
     licence: str
     citation: str
     sha256: str = ""
-    """Of the canonical file; empty where each machine makes its own."""
+    """Checksum of the canonical file; empty if files differ between machines."""
     size: int = 0
     """Bytes of the canonical file."""
     by_hand: str = ""
-    """How to get it where nothing can be downloaded without an account."""
+    """How to get the data if a download needs an account."""
 
     @property
     def label(self) -> str:
-        """The title, and that it is a stand-in where it is one."""
+        """The title, marked if it is a stand-in."""
         return f"{self.title} (stand-in)" if self.status == "stand-in" else self.title
 
     @property
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def how_to_get(self) -> str:
-        """One sentence for the list and for errors."""
+        """One-sentence description for the list and for errors."""
         if not self.file:
             return "nothing to get: made from a seed"
         return self.by_hand or f"wideangle datasets fetch {self.name}"

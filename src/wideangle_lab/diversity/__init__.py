@@ -1,1 +1,1 @@
-"""Where does repulsion pay? Registered comparisons of the same model with and without it."""
+"""Where repulsion helps: registered comparisons of a model with and without it."""

@@ -20,11 +20,11 @@ from wideangle_lab.marks import fill_page
 
 MATTERS, RHAT, FEWEST, LEVEL = 0.01, 1.05, 15, 0.95
 POWER = 2.8
-"""Standard errors of an effect that is found with a power of 80 %."""
+"""Size of an effect that is detected with a power of 80 %, in standard errors."""
 
 
 class Gain(NamedTuple):
-    """Of an arm on a table, in nats, with the standard error corrected for shared rows."""
+    """Gain of an arm on a table, in nats, with the standard error corrected for shared rows."""
 
     mean: float
     error: float
@@ -34,7 +34,7 @@ class Gain(NamedTuple):
 
     @property
     def p_value(self) -> float:
-        """Two-sided."""
+        """Two-sided p-value."""
         return float(2 * student.sf(abs(self.mean) / self.error, self.n_splits - 1))
 
     def interval(self) -> tuple[float, float]:
@@ -44,7 +44,7 @@ class Gain(NamedTuple):
 
 
 def gain_of(table: Mapping[str, Any], arm: str) -> Gain | None:
-    """The gain on the splits whose chains converged in both arms; None where they are too few."""
+    """The gain on splits whose chains converged in both arms; None if there are too few."""
     arms = table["arms"]
     columns = [arms.index(NONE), arms.index(arm)]
     losses, rhats = (np.asarray(table[name])[:, columns] for name in ("log_loss", "rhat"))
@@ -58,7 +58,7 @@ def gain_of(table: Mapping[str, Any], arm: str) -> Gain | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Corrected for many comparisons.
+    """P-values corrected for multiple comparisons (Holm).
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -71,7 +71,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class Overall(NamedTuple):
-    """Of an arm over all tables, relative to the log-loss without repulsion."""
+    """Gain of an arm over all tables, relative to the log-loss without repulsion."""
 
     mean: float
     low: float
@@ -83,7 +83,7 @@ class Overall(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """By the rules of the page."""
+        """Verdict by the rules of the page."""
         if self.low > 0 and self.mean >= MATTERS:
             return "pays"
         if self.high < 0:

@@ -15,8 +15,8 @@ the experts:
     uniform directions has density :math:`(1 - c^2)^{(p-3)/2}` of their cosine, so g is the factor
     by which the prior adds dimensions. It forbids near-copies; the mutual-angular prior does not.
 
-``python -m wideangle_lab.diversity.small_tables RECORD [--tables ...]`` measures what the record
-lacks.
+``python -m wideangle_lab.diversity.small_tables RECORD [--tables ...]`` measures tables that
+are not in the record.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ SMALL = ("iris", "wine", "cancer", "birthwt", "crabs", "glass", "pima", "biopsy"
          "fishing", "adult300")  # fmt: skip
 """Tables of the panel of default fits with at most 1,000 training rows."""
 MOST_TEST = 2000
-"""Test rows of a split; of more, a random part."""
+"""Maximum number of test rows of a split, drawn at random."""
 NONE = "none"
 COSINES, FACTORS = (0.1, 0.2, 0.4), (1.0, 4.0)
 ARMS = (NONE, *(f"mutual-angular {c:g}" for c in COSINES), *(f"determinant {g:g}" for g in FACTORS))
 METHOD = SAMPLERS["hmc"]
 RIDGE = 1e-4
-"""Added to the diagonal of the cosines: with fewer dimensions than directions they are singular."""
+"""Added to the diagonal of the cosines, which are singular if directions outnumber dimensions."""
 
 
 @partial(
@@ -116,7 +116,7 @@ class Study(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which split and which arm a chain belongs to."""
+    """The split and the arm of a chain."""
 
     split: Array
     arm: Array
@@ -130,7 +130,7 @@ class Trial(NamedTuple):
 
 
 def load_split(name: str, seed: int) -> Parts:
-    """A split of a table, with not too many test rows."""
+    """A split of a table, with a limited number of test rows."""
     parts = TABLES[name].load(seed)
     n_test = len(parts.y_test)
     if n_test <= MOST_TEST:
@@ -140,7 +140,7 @@ def load_split(name: str, seed: int) -> Parts:
 
 
 def study_of(parts: Sequence[Parts], arms: Sequence[str], expert: ExpertLikelihood) -> Study:
-    """Prepared rows of all splits: scaled as the classifier scales them."""
+    """Rows of all splits, scaled as in the classifier."""
     prepared = []
     for part in parts:
         train, test = (X.toarray() if sp.issparse(X) else X for X in (part.train, part.test))
@@ -165,7 +165,7 @@ def _at(tree: Any, index: Array) -> Any:
 
 
 def starts_of(key: Key, study: Study, expert: ExpertLikelihood, n_arms: int) -> Point:
-    """Starts of all chains, as the classifier's: experts scattered around one regression."""
+    """Starts of all chains, as in the classifier: experts scattered around one regression."""
     priors, found = _at(study.priors, 0), []
     for split, one in enumerate(jax.random.split(key, study.test.shape[0])):
         data = Data(*map(np.asarray, _at(study.data, split)))
@@ -177,7 +177,7 @@ def starts_of(key: Key, study: Study, expert: ExpertLikelihood, n_arms: int) -> 
 
 
 def run_study(key: Key, study: Study, expert: ExpertLikelihood) -> Run:
-    """Two stages of warm-up and the draws, for all chains; chains of a fit are neighbours."""
+    """Two stages of warm-up and the draws, for all chains; chains of a fit are adjacent."""
     n_splits = study.test.shape[0]
     n_arms = jax.tree.leaves(study.priors)[0].shape[0]
     n_fits = n_splits * n_arms
@@ -223,7 +223,7 @@ def _stage(
     typical: Typical,
     draws: Any,
 ) -> Any:
-    """Chains that begin somewhere, in coordinates of their fit."""
+    """Chains from given starts, in the coordinates of their fit."""
     n_fits = len(chains.split) // N_CHAINS
 
     def whitening_of(place: Place, typical: Typical, draws: Any) -> Any:
@@ -283,7 +283,7 @@ def _stage(
 
 
 def measure(name: str, arms: Sequence[str] = ARMS, n_splits: int = N_SPLITS) -> dict[str, Any]:
-    """Log-loss of every split and arm of a table, and how its chains did."""
+    """Log-loss of every split and arm of a table, and convergence of its chains."""
     began = time.perf_counter()
     parts = [load_split(name, seed) for seed in range(n_splits)]
     expert = experts_for(len(np.unique(parts[0].y_train)))
@@ -314,7 +314,7 @@ def measure(name: str, arms: Sequence[str] = ARMS, n_splits: int = N_SPLITS) -> 
 
 
 def _worst_rhat(right: np.ndarray) -> float:
-    """Of eight test rows, and of the mean log probability of all."""
+    """Largest R-hat of eight test rows and of the mean log probability of all."""
     rows = evenly(right.shape[-1], 8)
     watched = {f"row {i}": right[..., i] for i in rows}
     watched["mean"] = np.log(np.clip(right, 1e-6, None)).mean(axis=-1)
@@ -322,7 +322,7 @@ def _worst_rhat(right: np.ndarray) -> float:
 
 
 def main() -> None:
-    """Measure the tables that the record lacks."""
+    """Measure the tables that are missing in the record."""
     parser = argparse.ArgumentParser(description="Repulsion on small tables, with and without.")
     parser.add_argument("record", type=Path)
     parser.add_argument("--tables", nargs="*", default=SMALL)

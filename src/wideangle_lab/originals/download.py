@@ -1,4 +1,4 @@
-"""Downloads that can be trusted: taken up again where they stopped, checked, renamed when whole."""
+"""Verified downloads: resumed if interrupted, checked, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Report = Callable[[int, int | None], None]
 
 
 class DownloadError(OSError):
-    """A download failed; the message is one sentence for the user."""
+    """A download failed; the message is for the user."""
 
 
 class WrongFileError(DownloadError):
-    """The address has other bytes than expected."""
+    """The downloaded file has an unexpected checksum."""
 
 
 class Patience(NamedTuple):
-    """How long to wait, and how often to try."""
+    """Timeouts and number of tries."""
 
     timeout: float = 30.0
-    """Seconds without a byte until a try is given up."""
+    """Seconds without data until a try fails."""
     tries: int = 5
     pause: float = 1.0
     """Seconds before the second try; doubles with each further one, up to ``longest_pause``."""
     longest_pause: float = 30.0
     slowest: float = 50.0
-    """Bytes per second below which a server counts as hung, after ``timeout`` seconds."""
+    """Minimum bytes per second, after ``timeout`` seconds."""
 
 
 class _PassingError(Exception):
-    """Worth another try."""
+    """A failure that may be retried."""
 
     def __init__(self, message: str, wait: float = 0.0) -> None:
         super().__init__(message)
@@ -64,11 +64,11 @@ def download(
     patience: Patience = Patience(),  # noqa: B008 - immutable
     report: Report | None = None,
 ) -> str:
-    """Bring the file at ``address`` to ``target``, and return its sha256.
+    """Download ``address`` to ``target``, and return its sha256.
 
-    What has arrived is kept in ``target`` + ".part", so that the next call goes on from there;
-    ``target`` itself appears by one rename, whole and checked. A part is continued only if the
-    server can vouch that its file is still the same (``If-Range``), or if ``sha256`` will tell.
+    Received data are kept in ``target`` + ".part", so that the next call can resume; ``target`` is
+    created by one rename, complete and checked. A part is resumed only if the server confirms that
+    its file has not changed (``If-Range``), or if ``sha256`` is given.
     """
     if urlsplit(address).scheme not in ("http", "https"):
         raise DownloadError(f"{address}: only http and https addresses are fetched.")
@@ -81,7 +81,7 @@ def download(
         except _PassingError as error:
             fault = error
             if attempt + 1 < patience.tries:
-                # Half of the pause is random: many clients of one server should not come back at
+                # Half of the pause is random: many clients of one server should not retry at
                 # the same moment.
                 pause = min(patience.pause * 2**attempt, patience.longest_pause)
                 wait = min(fault.wait, patience.longest_pause)
@@ -123,7 +123,7 @@ def _receive(
     patience: Patience,
     report: Report | None,
 ) -> None:
-    """One try: ask for what is missing of ``part`` and append it."""
+    """One try: request the missing bytes of ``part`` and append them."""
     start, validator = _resume_point(part, address, hash_known)
     headers = {"User-Agent": "wideangle (Python urllib)", "Accept-Encoding": "identity"}
     if start:
@@ -151,10 +151,10 @@ def _receive(
 
 
 def _begin(response: Any, part: Path, asked: int) -> tuple[int, int | None]:
-    """First byte that comes and the size of the whole; a part that does not fit is dropped."""
+    """First byte of the response and the total size; a part that does not match is deleted."""
     length = response.headers.get("Content-Length", "")
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-        # The server does not continue, or has another file by now: from the beginning.
+        # The server cannot resume, or its file has changed: start from the beginning.
         part.unlink(missing_ok=True)
         return 0, int(length) if length.isdigit() else None
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
@@ -193,7 +193,7 @@ def _copy(
 
 
 def _resume_point(part: Path, address: str, hash_known: bool) -> tuple[int, str]:
-    """Bytes to keep, and the server's own name for the version they belong to."""
+    """Bytes to keep, and the server's identifier of their version."""
     if not part.is_file():
         return 0, ""
     try:
@@ -203,13 +203,13 @@ def _resume_point(part: Path, address: str, hash_known: bool) -> tuple[int, str]
     validator = notes.get("validator", "") if notes.get("address") == address else ""
     if validator or hash_known:
         return part.stat().st_size, validator
-    part.unlink()  # nobody could tell whether the rest belongs to the same file
+    part.unlink()  # cannot check that the rest belongs to the same file
     return 0, ""
 
 
 def _write_notes(part: Path, address: str, response: Any) -> None:
     tag = response.headers.get("ETag", "")
-    # A weak tag only promises a file that is as good, not the same bytes.
+    # A weak tag only promises an equivalent file, not the same bytes.
     weak = not tag or tag.startswith("W/")
     validator = response.headers.get("Last-Modified", "") if weak else tag
     _notes(part).write_text(json.dumps({"address": address, "validator": validator}))
@@ -242,7 +242,7 @@ def _judge_status(error: urllib.error.HTTPError, address: str, part: Path, start
 
 
 def _judge_fault(error: OSError, address: str, part: Path) -> None:
-    """Turn a failure of the network or the disk into one sentence; some are worth a retry."""
+    """Turn a failure of the network or the disk into a message; some can be retried."""
     cause = getattr(error, "reason", error)
     host = urlsplit(address).hostname
     code = cause.errno if isinstance(cause, OSError) else None
@@ -265,7 +265,7 @@ def _judge_fault(error: OSError, address: str, part: Path) -> None:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow to http and https only, and never from https back to http."""
+    """Follow redirects to http and https only, and never from https to http."""
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str

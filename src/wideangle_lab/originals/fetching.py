@@ -1,4 +1,4 @@
-"""``fetch(name)``: bring the originals here, convert them, and keep a record of both."""
+"""``fetch(name)``: download the originals, convert them, and record both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from wideangle_lab.originals.sources import RECIPES, Original, Recipe, digest
 Note = Callable[[str], None]
 Progress = Callable[[str], Report]
 LONGEST_WAIT = 3600.0
-"""Seconds to wait for another process that fetches the same data set."""
+"""Seconds to wait for another process that is fetching the same data set."""
 
 
 def fetch(
@@ -62,7 +62,7 @@ def fetch(
     given
         A folder with the originals, packed or unpacked, or one original: nothing is downloaded.
     force
-        Make the file again even if it is there.
+        Make the file again even if it exists.
     keep
         Keep the originals, in ``folder/originals/name``.
     accept_new
@@ -71,7 +71,7 @@ def fetch(
     patience
         Timeouts and number of tries.
     note
-        Called with sentences for the user.
+        Called with messages for the user.
     progress
         Called with the name of each original; what it returns is called with bytes done and total.
     """
@@ -79,7 +79,7 @@ def fetch(
     entry, recipe = MANIFEST[name], RECIPES.get(name)
     if recipe is None or not (recipe.originals or given):
         raise ValueError(f"{name} cannot be downloaded: {entry.how_to_get}.")
-    # A folder that is named is asked for the file, not another one that may have it.
+    # If a folder is given, only that folder is searched for the file.
     wanted = Path(folder) / entry.file if folder else None
     absent = wanted is not None and not wanted.is_file()
     state, path = ("missing", None) if absent else file_state(entry, wanted)
@@ -152,7 +152,7 @@ def _bring(
     note: Note,
     progress: Progress | None,
 ) -> None:
-    """One original, from the first of its places that gives it."""
+    """Get one original from the first address that works."""
     target, known_places = room / original.file, record.setdefault("originals", {})
     known = {
         place.sha256 or known_places.get(place.address, {}).get("sha256")
@@ -212,7 +212,7 @@ def _convert_given(recipe: Recipe, given: Path, home: Path) -> Arrays:
 
 
 def _canonical_name(recipe: Recipe, given: Path) -> str:
-    """A file handed over alone is the only original, whatever it is called."""
+    """A single given file is the only original, regardless of its name."""
     if len(recipe.originals) == 1:
         return recipe.originals[0].file
     raise ValueError(
@@ -222,7 +222,7 @@ def _canonical_name(recipe: Recipe, given: Path) -> str:
 
 
 def _write(target: Path, arrays: Arrays, record: dict[str, Any]) -> None:
-    """The record first, then the file by one rename: a file never stands without its record."""
+    """Write the record, then the file by one rename: a file always has its record."""
     handle, unfinished = tempfile.mkstemp(
         prefix=f".{target.stem}-", suffix=".npz", dir=target.parent
     )
@@ -272,7 +272,7 @@ def _warn_if_hidden(name: str, target: Path, note: Note) -> None:
 
 @contextlib.contextmanager
 def _room_for(home: Path) -> Iterator[None]:
-    """A full disk is one sentence, whichever step met it."""
+    """Report a full disk in one sentence, whichever step failed."""
     try:
         yield
     except DownloadError:

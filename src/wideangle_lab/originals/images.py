@@ -22,11 +22,11 @@ N_DESCRIPTORS = 150_000
 
 
 class NoOpenCvError(ImportError, ValueError):
-    """OpenCV is not installed. A ValueError too: the command line shows those as one sentence."""
+    """OpenCV is not installed. Also a ValueError: the command line shows those as one sentence."""
 
 
 def opencv() -> Any:
-    """The module ``cv2``; without it, the sentence that tells how to get it."""
+    """The module ``cv2``; if it is missing, an error that says how to install it."""
     try:
         import cv2
     except ImportError as error:
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
     """Where descriptors are taken."""
 
     longest: int = 256
-    """Larger images are shrunk until their longer side has so many pixels."""
+    """Larger images are shrunk so that their longer side has this many pixels."""
     patch: int = 16
     step: int = 8
 
@@ -179,7 +179,7 @@ def dense_sift(image: np.ndarray, grid: Grid = Grid()) -> np.ndarray:  # noqa: B
 
 
 def read_grey(file: Path) -> np.ndarray:
-    """Grey values of an image, whatever the letters of its path."""
+    """Grey values of an image; the path may have any characters."""
     cv2 = opencv()
     raw = np.fromfile(file, np.uint8)
     image = cv2.imdecode(raw, cv2.IMREAD_GRAYSCALE) if raw.size else None
@@ -223,7 +223,7 @@ def _learn(
         init_size=3 * n_words,
         random_state=int(generator.integers(2**31)),
     )
-    with threadpool_limits(1):  # sums in another order would make other words
+    with threadpool_limits(1):  # another order of sums would change the words
         return np.asarray(model.fit(sample).cluster_centers_)
 
 

@@ -18,7 +18,7 @@ class BusyError(OSError):
 
 @contextlib.contextmanager
 def only_one(path: Path, *, wait: float, note: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock ``path``; if another process has it, say so and wait up to ``wait`` seconds."""
+    """Hold the lock ``path``; if another process has it, report it and wait at most ``wait`` s."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if not _try_lock(handle):
@@ -30,7 +30,7 @@ def only_one(path: Path, *, wait: float, note: Callable[[str], None]) -> Iterato
                 time.sleep(POLL)
         yield
     finally:
-        # The file stays: removing it could pull the lock from under a third process.
+        # The file is kept: removing it could release the lock of a third process.
         os.close(handle)
 
 

@@ -25,7 +25,7 @@ def render() -> str:
 
 
 def checked_by(name: str) -> str:
-    """What tells that a download is the right one."""
+    """How a download is verified."""
     recipe = RECIPES.get(name)
     if recipe is None or not recipe.originals:
         return "the sha256 of the canonical file"

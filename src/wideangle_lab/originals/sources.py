@@ -1,4 +1,4 @@
-"""Where the originals are: addresses and checksums.
+"""Addresses and checksums of the originals.
 
 A checksum is written here only where it was computed from the file itself or is published by a
 project that checks every download against it; otherwise the first download is remembered, and the
@@ -36,12 +36,12 @@ class Place:
 
     address: str
     sha256: str = ""
-    """Empty where nobody publishes it."""
+    """Empty if it is not published."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """One file to bring here, from the first place that has it."""
+    """One file to download, from the first address that has it."""
 
     file: str
     places: tuple[Place, ...]
@@ -54,9 +54,9 @@ class Recipe:
 
     convert: Callable[[Path], Arrays]
     originals: tuple[Original, ...] = ()
-    """Empty where they cannot be downloaded without an account."""
+    """Empty if a download needs an account."""
     content: str = ""
-    """Digest of the arrays of the canonical file; empty where features are computed anew."""
+    """Digest of the arrays of the canonical file; empty if features are computed again."""
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:

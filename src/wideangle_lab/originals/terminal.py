@@ -1,4 +1,4 @@
-"""``wideangle datasets fetch``: sentences and bars on the terminal."""
+"""``wideangle datasets fetch``: messages and progress bars on the terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     timeout: float = Patience().timeout,
     tries: int = Patience().tries,
 ) -> None:
-    """Fetch several data sets; one that fails does not keep the next from being fetched."""
+    """Fetch several data sets; continue after a failure."""
     names = list(dict.fromkeys(names)) or [name for name, r in RECIPES.items() if r.originals]
     for name in names:
         check_choice("name", name, RECIPES)

@@ -1,4 +1,4 @@
-"""Archives of strangers: unpacked without leaving the folder and without filling the disk."""
+"""Unpacking untrusted archives, within their folder and without filling the disk."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAE
 
 
 class UnsafeArchiveError(ValueError):
-    """An archive would write outside its folder, or more than it may, or is broken."""
+    """An archive would write outside its folder, is too large, or is broken."""
 
 
 class Limits(NamedTuple):
-    """What an archive may hold."""
+    """Limits of an archive."""
 
     members: int = 200_000
     total: int = 4 << 30
-    """Bytes of all members together."""
+    """Maximum bytes of all members together."""
     ratio: float = 100.0
-    """Bytes unpacked for each byte packed."""
+    """Maximum ratio of unpacked to packed bytes."""
     free: int = 16 << 20
-    """Bytes to which the ratio does not apply: short files of blanks pack very well."""
+    """Bytes below which the ratio does not apply: short files of blanks compress very well."""
 
 
 def unpack(archive: Path, folder: Path, limits: Limits = Limits()) -> None:  # noqa: B008
     """Unpack a zip or a tar (plain, gz, bz2, xz) into ``folder``, which must not exist yet.
 
-    Everything goes to a folder of its own first, which is renamed at the end: an archive that is
-    refused half-way leaves nothing. Links and devices are refused, owners and modes are not taken
-    over. The bytes are counted as they come out, whatever the archive declares.
+    Everything is unpacked into a temporary folder, which is renamed at the end, so that a refused
+    archive leaves nothing. Links and devices are refused; owners and modes are ignored. Bytes are
+    counted while unpacking, regardless of the sizes that the archive declares.
     """
     packed = max(archive.stat().st_size, 1)
     allowed = int(min(limits.total, max(limits.free, limits.ratio * packed)))
@@ -64,7 +64,7 @@ def unpack(archive: Path, folder: Path, limits: Limits = Limits()) -> None:  # n
     except BROKEN as error:
         raise UnsafeArchiveError(f"{archive.name} is broken: {error}.") from error
     except OSError as error:
-        if error.errno is not None:  # of the disk; those of gzip and bz2 have no number
+        if error.errno is not None:  # an error of the disk; those of gzip and bz2 have no number
             raise
         raise UnsafeArchiveError(f"{archive.name} is broken: {error}.") from error
     finally:
@@ -72,7 +72,7 @@ def unpack(archive: Path, folder: Path, limits: Limits = Limits()) -> None:  # n
 
 
 class _Writer:
-    """Writes members below ``root`` and counts what is left of the allowance."""
+    """Writes members below ``root`` and counts the remaining bytes."""
 
     def __init__(self, archive: Path, root: Path, members: int, allowed: int) -> None:
         self.name, self.root, self.members, self.allowed = archive.name, root, members, allowed
@@ -82,7 +82,7 @@ class _Writer:
         return UnsafeArchiveError(f"{self.name}: refused, its member {member!r} {why}.")
 
     def place(self, member: str) -> Path:
-        """Path of a member; its name may not lead out of the folder on any system."""
+        """Path of a member; its name must stay within the folder on every system."""
         self.members -= 1
         if self.members < 0:
             raise UnsafeArchiveError(f"{self.name}: refused, it has too many members.")
@@ -100,7 +100,7 @@ class _Writer:
     def file(self, member: str, source: IO[bytes], *, spent: bool = False) -> None:
         with self._named(member) as path:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # "x": a name that comes twice is no accident in an archive of data.
+            # "x": a repeated name in an archive of data is suspicious.
             with path.open("xb") as target:
                 while chunk := source.read(CHUNK):
                     self.spend(0 if spent else len(chunk))
@@ -108,7 +108,7 @@ class _Writer:
 
     @contextmanager
     def _named(self, member: str) -> Iterator[Path]:
-        """The path of a member, whose name may still be one that no file can have."""
+        """The path of a member; the name may be invalid for a file."""
         try:
             yield self.place(member)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -127,7 +127,7 @@ class _Writer:
 
 
 class _Counted:
-    """A stream whose every byte is spent, headers and skipped members of a tar included."""
+    """A stream that counts every byte, including headers and skipped members of a tar."""
 
     def __init__(self, stream: Any, spend: Callable[[int], None]) -> None:
         self.stream, self.spend = stream, spend

@@ -48,7 +48,7 @@ USED = 0.01
 
 
 class InfiniteSVM(ClassifierMixin, BaseEstimator):
-    """Mixture of kernel machines for two classes, the number of clusters left to the data.
+    """Mixture of kernel machines for two classes, with an inferred number of clusters.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""From the files that others publish to the arrays of the canonical files.
+"""Converters from published files to the arrays of the canonical files.
 
 Each converter takes the folder that holds the originals, packed as they were published or already
 unpacked, and returns the arrays that :mod:`wideangle_lab.datasets.loaders` reads.
@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class ConversionError(ValueError):
-    """The originals are not what their name says."""
+    """The originals do not have the expected contents."""
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def opened(folder: Path, archive: str, limits: Limits = Limits()) -> Iterator[Pa
     if not (folder / archive).is_file():
         yield folder
         return
-    # Beside the archive, where there was room for it too; elsewhere if that cannot be written.
+    # Unpack next to the archive, or elsewhere if that folder cannot be written.
     place = folder if os.access(folder, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=place) as room:
         unpack(folder / archive, Path(room) / "contents", limits)

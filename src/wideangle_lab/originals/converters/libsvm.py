@@ -42,6 +42,6 @@ def read_libsvm(path: Path, n_columns: int) -> tuple[Any, np.ndarray]:
     if set(np.unique(labels)) != {-1.0, 1.0}:
         raise ConversionError(f"{path.name} has other classes than -1 and +1.")
     rows = sp.csr_array(X)
-    rows.eliminate_zeros()  # one public copy of a9a.t writes a zero out
+    rows.eliminate_zeros()  # one public copy of a9a.t has an explicit zero
     rows.sort_indices()
     return rows, (labels > 0).astype(np.int8)

@@ -85,7 +85,7 @@ def _load(path: Path, **options: Any) -> Any:
         raise ConversionError(f"{path} is missing.")
     try:
         with warnings.catch_warnings():
-            # SciPy announces another kind of sparse matrix; here either will do.
+            # SciPy warns about a change of its sparse types; both work here.
             warnings.simplefilter("ignore", DeprecationWarning)
             return loadmat(path, **options)
     except (ValueError, TypeError, NotImplementedError) as error:

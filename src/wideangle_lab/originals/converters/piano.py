@@ -15,7 +15,7 @@ RATE, WINDOW, HOP, N_ROWS = 16_000, 320, 112, 10_000
 
 
 class NoSoundFileError(ImportError, ValueError):
-    """The reader of recordings is missing; a ValueError too, which the command line shows."""
+    """The audio reader is missing; also a ValueError, which the command line shows."""
 
 
 def convert(folder: Path, n_rows: int = N_ROWS) -> Arrays:
@@ -33,7 +33,7 @@ def spectrum(sound: np.ndarray, rate: int, n_rows: int = N_ROWS) -> np.ndarray:
     if len(sound) < WINDOW + HOP * (n_rows - 1):
         raise ConversionError(f"the recording is too short for {n_rows:,} windows.")
     windows = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::HOP][:n_rows]
-    # The symmetric window, which ends in zero on both sides.
+    # The symmetric window, which is zero at both ends.
     return (np.abs(np.fft.rfft(windows * np.hanning(WINDOW))) / WINDOW).astype(np.float32)
 
 
@@ -41,7 +41,7 @@ def _read(path: Path) -> tuple[np.ndarray, int]:
     """The mean of the channels, and the sampling rate."""
     try:
         import soundfile
-    except (ImportError, OSError) as error:  # OSError: its library is not there
+    except (ImportError, OSError) as error:  # OSError: its shared library is missing
         raise NoSoundFileError(
             f'recordings cannot be read ({error}); try: pip install ".[audio]"'
         ) from error

@@ -40,7 +40,7 @@ def convert(
     CCAT. Drawn with a fixed seed; rows are in order of document numbers.
     """
     chosen = choose(read_topics(folder / TOPICS), sizes, n_negatives)
-    # File by file: all 804,414 documents together would need gigabytes.
+    # One file at a time: all 804,414 documents together would need gigabytes.
     rows, documents = [], []
     files = sorted(folder.glob("lyrl2004_vectors_*.dat.gz"))
     for file in files:
