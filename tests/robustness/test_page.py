@@ -19,5 +19,5 @@ def test_what_went_wrong_is_on_the_page():
     row = {"estimator": "mcmc", "phase": "save", "trials": 9, "killed": 8, "with_checkpoint": 0,
            "old_model": 4, "new_model": 4, "wrong": 1}  # fmt: skip
     text = page.killed([{"seed": seed, "summary": [row]} for seed in (0, 1)])
-    assert "2 left something" in text.replace("\n", " ")
+    assert "2 failed a check" in text.replace("\n", " ")
     assert "| mixture of experts, MCMC | save | 18 | 16 | 0 | 8 | 8 | 2 |" in text

@@ -227,7 +227,7 @@ def blackjax_nuts(
 def _advance(
     target: Target, states: Any, scan: Callable[[Any, int], tuple[Any, Any]]
 ) -> Callable[[], Efficiency]:
-    """Continues the chains at every call; ``scan`` takes the number of steps so far."""
+    """Continues the chains at every call; ``scan`` takes the number of earlier calls."""
     count = 0
 
     def advance() -> Efficiency:

@@ -73,7 +73,7 @@ def simulate(key: Key, case: Case) -> tuple[Chain, Problem]:
 
 
 def draw_log_weights(key: Key, alpha: Scalar, case: Case) -> Array:
-    """Weights of a Dirichlet distribution or of stick-breaking."""
+    """Log weights of a Dirichlet distribution or of stick-breaking."""
     n = case.room
     if not case.design.infinite:
         logs = jax.random.loggamma(key, jnp.full(n, alpha / n))

@@ -17,11 +17,11 @@ class Effort(NamedTuple):
     n_draws: int = 1500
     n_chains: int = 4
     n_passes: int | None = None
-    """Number of starts of MAP and VI; None is the default of the estimator."""
+    """Passes of MAP and VI; None is the default of the estimator."""
     n_folds: int = 5
     """Cross-validation of the baselines, as in the paper."""
     tune: bool = True
-    """Whether to choose settings of the mixtures on the training rows."""
+    """Whether to choose settings of the mixtures on the training rows; else use defaults."""
     max_rows: int | None = None
     """Maximum number of training and of test rows; None uses all."""
     mixture_folds: int = 1

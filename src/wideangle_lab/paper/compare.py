@@ -131,7 +131,7 @@ def gain_of_fits(
 
 
 def log_loss(record: Record, group: str | None = None) -> float | None:
-    """Accuracy on all test rows, or on a group of them."""
+    """Log-loss on all test rows, or on a group of them."""
     if group is None:
         return record.metrics["log_loss"]
     return record.metrics["groups"].get(group, {}).get("log_loss")

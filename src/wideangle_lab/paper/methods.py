@@ -26,7 +26,7 @@ LENGTHS = {"prior__scale": ["auto"]}
 DIVERSITY = {"inference__diversity": [1.0, 10.0, 100.0, 1000.0]}
 COSINE = {"prior__cosine": [0.05, 0.2, 0.5]}
 TEMPERATURE = {"inference__temperature": [0.35, 1.0]}
-"""Variational objective. With 1000 columns learned lengths overfit if it is low."""
+"""Temperature of the variational objective. If low, learned lengths overfit with 1000 columns."""
 GRIDS: dict[str, dict[str, list[Any]]] = {
     "MEM-L2": SCALE,
     "MEM-MAR": DIVERSITY,
