@@ -99,7 +99,7 @@ def _ratio(above: float, below: float) -> float | None:
 
 def show_factor(factor: float | None) -> str:
     """For example ``28``, ``1/7.4`` if ours is worse, or a dash if there is no ratio."""
-    if factor is None:
+    if not factor:  # a quick run may measure nothing at all
         return "-"
     return show(factor) if factor >= 1 else f"1/{show(1 / factor)}"
 
