@@ -8,14 +8,15 @@ concentrations.
 * **Weights.** Finite: a Dirichlet distribution given the counts. Infinite: sticks
   :math:`v_k \sim \mathrm{Beta}(1 + n_k, \alpha + n_{>k})`; order and alpha move before them, with
   the sticks integrated out.
-* **Slice** (infinite). With :math:`u_n \sim U(0, \pi_{z_n})` only clusters with :math:`\pi_k > u_n`
-can have row n, and there are finitely many. Clusters after the last that has rows are discarded and
-drawn again, each centre from the chain given those before it (``draw_next``). If the room is too
-small for all that may be needed, ``overflow`` is set, and the sweep must be repeated with more
-room: random numbers belong to slots, so the slots that fitted before get the same values. *
-**Centres**, one after the other: drawn from the von Mises-Fisher distribution given the rows and
-the chain up to this position, accepted by the ratio of the rest of the chain. * **Concentrations**:
-slice sampling of the logarithm.
+* **Slice** (infinite). With :math:`u_n \sim U(0, \pi_{z_n})` only clusters with
+  :math:`\pi_k > u_n` can have row n, and there are finitely many. Clusters after the last that has
+  rows are discarded and drawn again, each centre from the chain given those before it
+  (``draw_next``). If the room is too small for all that may be needed, ``overflow`` is set, and the
+  sweep must be repeated with more room: random numbers belong to slots, so the slots that fitted
+  before get the same values.
+* **Centres**, one after the other: drawn from the von Mises-Fisher distribution given the rows and
+  the chain up to this position, accepted by the ratio of the rest of the chain.
+* **Concentrations**: slice sampling of the logarithm.
 
 A row of weight w has one assignment, which counts w times.
 """
