@@ -42,7 +42,7 @@ from wideangle.settings import INFERENCES, PRIORS, name_of
 UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
 GATE, MEAN, NOISE = "choose it", "raise the prediction", "raise the noise"
-"""Titles of the weights of the gate and of a quantity."""
+"""What large weights do, in words: of the gate, and of the mean and noise of a quantity."""
 TABLES = """Categories become 0/1 columns, missing values are replaced and marked, and a note
     reports it. Ctrl-C keeps the draws so far: the same command with `--resume` continues.
     """
