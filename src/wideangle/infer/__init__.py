@@ -1,6 +1,6 @@
 """Inference: kernels, sweeps and the loop that runs them.
 
-Everything here knows densities and arrays only; no prior and no model is imported.
+Everything here works on densities and arrays only; no prior or model is imported.
 """
 
 from wideangle.infer.geodesic_hmc import geodesic_hmc

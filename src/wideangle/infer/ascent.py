@@ -30,15 +30,15 @@ CALL_STEPS = 64
 """Most steps of one compiled call."""
 MOMENTUM, MEMORY, FLOOR = 0.9, 0.99, 1e-8
 WARM_UP, FLAT = 0.05, 0.3
-"""Where the rate reaches its top and where it leaves it, as fractions of the run."""
+"""Where the learning rate reaches and leaves its maximum, as fractions of the run."""
 
 Objective = Callable[[Key, Any, Any, Any], Array]
 """``(key, position, batch, constants) -> values`` to maximise, one per run (R,). Hashable, and
-equal to others that compute the same: the compiled program is kept for it."""
+equal to objects that compute the same, since compiled programs are cached by it."""
 
 
 class AscentState(NamedTuple):
-    """All that is needed to go on, as a plain pytree of arrays; leading axis of leaves: run."""
+    """Everything needed to continue, as a plain pytree of arrays; leading axis of leaves: run."""
 
     position: Any
     mean: Any
@@ -50,7 +50,7 @@ class AscentState(NamedTuple):
 
 
 class Ascent(NamedTuple):
-    """Where the runs ended and how they came there."""
+    """Final state of the runs, and their trace."""
 
     state: AscentState
     trace: np.ndarray
@@ -59,7 +59,7 @@ class Ascent(NamedTuple):
 
 
 class Batches(Protocol):
-    """What :func:`ascend` asks for: batches of rows, whatever they come from."""
+    """What :func:`ascend` needs: batches of rows from any source."""
 
     @property
     def per_call(self) -> int:
@@ -67,27 +67,27 @@ class Batches(Protocol):
         ...
 
     def take(self, first: int) -> Any:
-        """Batches ``first``, ``first + 1``, ... of a call, stacked; or one that is used again."""
+        """Batches ``first``, ``first + 1``, ... of a call, stacked; or one that is reused."""
         ...
 
 
 class Minibatches:
     r"""Rows of a data set in random order, cut into minibatches of one size.
 
-    A pass is a partition into m parts of equal size (up to one row), each filled up with rows of
+    A pass is a partition into m parts of equal size (up to one row), each padded with rows of
     weight 0, and all weights multiplied by m. The mean over a pass of any sum over rows is then
     *exactly* the sum over all rows.
 
     Parameters
     ----------
     seed
-        Whole number; order and content of batch t depend on it and t only.
+        Integer; order and content of batch t depend on it and t only.
     rows
         Array or SciPy CSR matrix (N, p); only the rows of a call are made dense.
     targets, weights
-        Arrays (N,); targets are whole numbers (classes) or of the precision of the rows.
+        Arrays (N,); targets are integers (classes) or have the precision of the rows.
     size
-        Rows of a batch, at most.
+        Largest number of rows in a batch.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Minibatches:
 def batch_sizes(total: int, width: int, size: int, dtype: Any) -> tuple[int, int, int]:
     """Batches of a pass, rows of a batch, and batches of a compiled call."""
     per_pass = -(-total // size)
-    # Rounded up, so that data sets of about one size share a compiled program.
+    # Rounded up, so that data sets of similar size share a compiled program.
     even = -(-total // per_pass)
     rows = even if per_pass == 1 else min(size, -(-even // ROUND) * ROUND)
     bytes_each = rows * width * np.dtype(dtype).itemsize
@@ -147,7 +147,7 @@ def schedule(step: Array, n_steps: Array) -> Array:
 def adam(state: AscentState, gradient: Any, rates: Any, n_steps: Array) -> AscentState:
     """One step of Adam upwards; ``rates`` has the structure of the position."""
     count = state.step[0] + 1.0
-    # A batch that overflows is left out rather than allowed to spoil the run for good.
+    # A batch that overflows is skipped, so that it does not ruin the run.
     gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
     mean = jax.tree.map(lambda m, g: MOMENTUM * m + (1 - MOMENTUM) * g, state.mean, gradient)
     square = jax.tree.map(lambda v, g: MEMORY * v + (1 - MEMORY) * g * g, state.square, gradient)
@@ -221,16 +221,16 @@ def ascend(
     Parameters
     ----------
     rates
-        Top learning rate of every leaf of the position.
+        Largest learning rate of every leaf of the position.
     n_steps
-        Length of the whole run, which the schedule of the learning rate is for.
+        Length of the whole run, for the schedule of the learning rate.
     until
-        Stop when that many steps are done, to go on later; by default ``n_steps``.
+        Stop after this many steps, to continue later; by default ``n_steps``.
     verbose
         True or False to force or forbid a bar; None shows one on a terminal.
     callback
-        Called between calls as ``callback(state, trace so far)``; with the state a run can be
-        saved, and taken up again to the same bits.
+        Called between calls as ``callback(state, trace so far)``; from a saved state a run
+        continues bit for bit.
     mesh
         Devices over which the rows of every batch are spread.
 

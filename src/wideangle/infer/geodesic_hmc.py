@@ -37,9 +37,9 @@ DIVERGENCE = 1000.0
 
 
 class GeodesicState(NamedTuple):
-    """Where the chain is, with the log density and its gradient there.
+    """Current position, with the log density and its gradient there.
 
-    Without these (None) a step finds them in the loop of its trajectory, so that the gradient is
+    If these are None, a step computes them in the loop of its trajectory, so that the gradient is
     compiled once and not twice.
     """
 
@@ -69,7 +69,7 @@ def geodesic_hmc(
     scale: Any = 1.0,
     jitter: float = 0.9,
 ) -> Kernel:
-    r"""Hamiltonian flow on a product of spheres, and of real lines if asked.
+    r"""Hamiltonian flow on a product of spheres, and optionally of real lines.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def geodesic_hmc(
         vectors (shape without the last axis), or of each real entry. It must not depend on
         the position.
     jitter
-        Each trajectory uses the step :math:`\epsilon(1 + \text{jitter}\,U)`, U uniform on
-        (-1, 1), so that its length does not resonate with the target. 0 where ``n_steps`` already
-        varies; chains that move side by side should share it, or all wait for the longest.
+        Each trajectory uses the step :math:`\epsilon(1 + \text{jitter}\,U)`, U uniform on (-1, 1),
+        so that its length does not resonate with the target. Use 0 if ``n_steps`` already varies;
+        chains that run in parallel should share ``n_steps``, or all wait for the longest.
 
     Notes
     -----
@@ -106,7 +106,7 @@ def geodesic_hmc(
         size = step * jax.random.uniform(key_step, minval=1 - jitter, maxval=1 + jitter)
         velocity = draw_velocity(key_velocity, state.position, charts)
         end, end_velocity, began = trajectory(state, velocity, size, n_steps, charts, logdensity)
-        log_ratio = end.log_density - began  # first, while both are of one size
+        log_ratio = end.log_density - began  # first, while both are of similar size
         log_ratio -= kinetic_energy(end_velocity) - kinetic_energy(velocity)
         divergent = ~(log_ratio > -DIVERGENCE)  # true for NaN as well
         accepted, probability = accept(key_accept, log_ratio)
@@ -130,7 +130,7 @@ def draw_velocity(key: Key, position: Any, charts: list[Chart]) -> Any:
     """Standard normal velocity in the tangent space of every leaf."""
     leaves, structure = jax.tree.flatten(position)
     sizes = np.cumsum([leaf.size for leaf in leaves])
-    # One draw for all leaves: each call of the generator is a large piece of code.
+    # One draw for all leaves: each call of the generator adds much code.
     normal = jax.random.normal(key, (sizes[-1],), jnp.result_type(*leaves))
     parts = jnp.split(normal, sizes[:-1])
     drawn = [
@@ -153,9 +153,9 @@ def trajectory(
     charts: list[Chart],
     logdensity: LogDensity,
 ) -> tuple[GeodesicState, Any, Scalar]:
-    """``n_steps`` leapfrog steps, one gradient each; also the log density where they began.
+    """``n_steps`` leapfrog steps, one gradient each; also the log density at the start.
 
-    The first gradient is cached in the state, or found by a step of length 0.
+    The first gradient is cached in the state, or computed by a step of length 0.
     """
     known = state.gradient is not None
     began = state.log_density

@@ -1,8 +1,8 @@
 """Kernels, and how they become a sweep over the unknowns of a model.
 
-A kernel is a pair of functions and knows one density. An update moves some fields of the
-latents and leaves the others. :func:`within` turns the first into the second; :func:`sweep`
-joins updates one after the other. :class:`DualAveraging` finds the step size of a kernel.
+A kernel is a pair of functions for one density. An update moves some fields of the latents and
+leaves the others. :func:`within` turns the first into the second; :func:`sweep` runs updates one
+after the other. :class:`DualAveraging` finds the step size of a kernel.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ OFFSET = 10.0
 DECAY = 0.75
 """How fast old steps are forgotten by the average, the letter k above."""
 HEADROOM = 10.0
-"""The centre is this multiple of the first step: too long a step is cheaper to try."""
+"""The centre is this multiple of the first step: trying too long a step is cheaper."""
 RANGE = 20.0
-"""Largest change of a log step. A kernel that never (or always) accepts would send it to
-infinity, from where rounding does not come back."""
+"""Largest change of a log step. A kernel that never (or always) accepts would send it to infinity,
+from which it could not return."""
 
 LogDensity: TypeAlias = Callable[[Any], Scalar]
 """Position to log density, up to a constant."""
 
 
 class Info(NamedTuple):
-    """What one step of a kernel has to say about itself."""
+    """Statistics of one step of a kernel."""
 
     acceptance: Scalar
     """Mean probability (or share) of accepted proposals, in [0, 1]."""
     divergent: Array
-    """Number of trajectories whose energy ran away (an integer)."""
+    """Number of divergent trajectories (an integer)."""
     evaluations: Array
     """Number of density (or density-and-gradient) evaluations (an integer)."""
 
@@ -45,8 +45,8 @@ class Info(NamedTuple):
 class Kernel(NamedTuple):
     """A transition that leaves any density it is given invariant.
 
-    The density is an argument of both functions, so nothing that is cached in the state can
-    belong to another density than the one at hand.
+    The density is an argument of both functions, so values cached in the state always belong to the
+    current density.
     """
 
     init: Callable[[Any, LogDensity], Any]
@@ -54,7 +54,7 @@ class Kernel(NamedTuple):
     step: Callable[[Key, Any, LogDensity], tuple[Any, Info]]
     """``(key, state, logdensity) -> (state, info)``."""
     begin: Callable[[Any], Any] | None = None
-    """``position -> state`` whose density the first step finds by itself, where a kernel can."""
+    """``position -> state`` whose density the first step computes, if the kernel can."""
 
 
 Update: TypeAlias = Callable[[Key, Latents], tuple[Latents, Any]]
@@ -73,7 +73,7 @@ def make_info(acceptance: Any, divergent: Any = 0, evaluations: Any = 0) -> Info
 def accept(key: Key, log_ratio: Scalar) -> tuple[Array, Scalar]:
     r"""Accept with probability :math:`\min(1, e^{r})`; returns the decision and the probability.
 
-    A ratio that is not a number counts as :math:`-\infty`: reject, never spread the NaN.
+    A NaN ratio counts as :math:`-\infty`: reject, never spread the NaN.
     """
     log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
     probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
@@ -101,7 +101,7 @@ def within(kernel: Kernel, block: str | tuple[str, ...], log_joint: LogDensity) 
 
     Notes
     -----
-    The state of the kernel is made afresh, because the other blocks have moved since the last
+    The state of the kernel is computed again, because the other blocks have moved since the last
     visit and a cached density would be stale. That costs one evaluation, which is counted.
     """
 
@@ -157,7 +157,7 @@ def _put(latents: Latents, block: str | tuple[str, ...], value: Any) -> Latents:
     if rest:
         value = _put(_get(latents, name), rest, value)
     if isinstance(latents, Mapping):
-        if name not in latents:  # a dict would otherwise grow a field that no density reads
+        if name not in latents:  # a dict would otherwise gain a field that no density reads
             raise KeyError(name)
         return {**latents, name: value}
     return latents._replace(**{name: value})
@@ -174,8 +174,8 @@ class DualAveraging(NamedTuple):
        \log\epsilon_{t+1} = m - \frac{\sqrt t}{\gamma}\,\bar h_t, \\
        \log\bar\epsilon_{t} &= t^{-k}\log\epsilon_{t+1} + (1-t^{-k})\log\bar\epsilon_{t-1}
 
-    (Nesterov, 2009; Hoffman and Gelman, 2014). The step wanders while it is tuned; its average is
-    what is used afterwards.
+    (Nesterov, 2009; Hoffman and Gelman, 2014). The step varies during tuning; its average is used
+    afterwards.
     """
 
     log_step: Scalar
@@ -197,10 +197,10 @@ class DualAveraging(NamedTuple):
         )
 
     def learn(self, acceptance: Array, target: float) -> DualAveraging:
-        """Take the acceptance of one step into account; of several chains, their mean."""
+        """Update with the acceptance of one step, or the mean over several chains."""
         turns = self.turns + 1
         time = turns.astype(self.error.dtype)
-        # An acceptance that is not a number says that the step failed.
+        # A NaN acceptance means that the step failed.
         acceptance = jnp.mean(jnp.where(jnp.isnan(acceptance), 0.0, acceptance))
         weight = 1.0 / (time + OFFSET)
         error = (1.0 - weight) * self.error + weight * (target - acceptance)

@@ -1,4 +1,4 @@
-r"""Metropolis-Hastings with any proposal that knows its Hastings term; and random walks for it.
+r"""Metropolis-Hastings with any proposal that gives its Hastings term; and random walks for it.
 
 A proposal is a function ``(key, position) -> (proposal, log_hastings)`` with
 
@@ -26,7 +26,7 @@ Proposal: TypeAlias = Callable[[Key, Any], tuple[Any, Scalar]]
 
 
 class MetropolisState(NamedTuple):
-    """Where the chain is and the log density there."""
+    """Current position, and the log density there."""
 
     position: Any
     log_density: Scalar
@@ -40,7 +40,7 @@ def init(position: Any, logdensity: LogDensity) -> MetropolisState:
 def metropolis(proposal: Proposal) -> Kernel:
     r"""Propose the whole block, accept with :math:`\min\{1, \pi(x')q(x|x') / \pi(x)q(x'|x)\}`.
 
-    ``proposal`` draws x' and says its Hastings term. One density evaluation a step.
+    ``proposal`` draws x' and gives its Hastings term. One density evaluation per step.
 
     Paper: the Metropolis-Hastings algorithm of Section 2.3.2.
     """
@@ -55,7 +55,7 @@ def metropolis(proposal: Proposal) -> Kernel:
 
 
 def each_row(proposal: Proposal) -> Kernel:
-    """Propose and accept one row after the other: K decisions and K evaluations a step.
+    """Propose and accept one row after the other: K decisions and K evaluations per step.
 
     The position is an array, or a pytree of arrays, whose leading axis counts the rows (the
     components); ``proposal`` sees one row. Steps can be much longer than when K rows must be
@@ -91,7 +91,7 @@ def _move(
     logdensity: LogDensity,
     embed: Callable[[Any], Any],
 ) -> tuple[MetropolisState, Scalar]:
-    """One proposal and its decision; ``embed`` puts what was proposed into the position."""
+    """One proposal and its decision; ``embed`` puts the proposal into the position."""
     key_propose, key_accept = jax.random.split(key)
     proposed, log_hastings = proposal(key_propose, state.position)
     candidate = init(embed(proposed), logdensity)
@@ -165,8 +165,8 @@ def _truncated_normal(key: Key, mean: Array, sigma: Scalar) -> Array:
     """N(mean, sigma^2) given a positive value, for mean >= 0, by redrawing.
 
     At least half of the mass is positive, so a round fails with probability at most 1/2. Unlike
-    the inverse of the distribution function this is as good in the tails as the normal draws
-    themselves, in float32 too, and is never rounded onto zero.
+    inverting the distribution function, this is as accurate in the tails as the normal draws
+    themselves, in float32 too, and never rounds to zero.
     """
 
     def draw(key: Key) -> Array:

@@ -1,11 +1,11 @@
 """From a recipe to a compiled chunk of rounds.
 
-On a CPU the chains are two groups, each with its own thread and its own step sizes: a program of
-small operations keeps one core busy. On a device all chains are one group.
+On a CPU the chains form two groups, each with its own thread and step sizes, since a program of
+small operations keeps only one core busy. On a device all chains are one group.
 
-The user's functions are traced once, for one chain. The arrays they have closed over (the data)
-become arguments of the compiled program: left inside they would be written into it as
-constants, which for a large data set costs minutes of compilation and a second copy.
+The user's functions are traced once, for one chain. The arrays they close over (the data) become
+arguments of the compiled program: otherwise they would be constants in it, which for a large data
+set costs minutes of compilation and a second copy.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from wideangle.sharding import current_mesh
 from wideangle.types import Array, Latents, Scalar
 
 Recipe: TypeAlias = Callable[..., Update]
-"""Step sizes in, update out: tuning stays outside the kernels. All chains share the steps, and
-``steps["iteration"]`` counts iterations, so that trajectories of chains that move side by side can
+"""From step sizes to an update: tuning stays outside the kernels. All chains share the steps, and
+``steps["iteration"]`` counts iterations, so that trajectories of chains that run in parallel can
 have one length. With ``data`` given to the run, a recipe takes it as its second argument, and one
 compiled program serves every data set of a shape."""
 
@@ -34,9 +34,9 @@ QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 1,
     "xla_llvm_disable_expensive_passes": True,
 }
-"""Options of XLA with which a program of a CPU is compiled in two thirds of the time; it is no
-slower, because its time goes into matrix products."""
-if jax.__version_info__ < (0, 11):  # newer versions do not know the option
+"""XLA options that cut compile time on a CPU by a third; programs are no slower, because matrix
+products take most of the time."""
+if jax.__version_info__ < (0, 11):  # newer versions lack the option
     QUICKLY["xla_cpu_use_fusion_emitters"] = False
 N_GROUPS = 2
 """Groups of chains on a CPU."""
@@ -45,11 +45,11 @@ MAX_ROUNDS = 64
 MAX_BYTES = 2**26
 """Most memory for the draws of one chunk."""
 KEY_KIND = "threefry2x32"
-"""Fixed, so that a saved state means the same under every default of JAX."""
+"""Fixed, so that a saved state has the same meaning under every default of JAX."""
 
 
 class RunState(NamedTuple):
-    """All that is needed to go on, as a plain pytree of arrays."""
+    """Everything needed to continue, as a plain pytree of arrays."""
 
     latents: Latents
     """Leading axis: chain."""
@@ -69,7 +69,7 @@ class Program:
     rounds
         The rounds of one group of chains, to be compiled.
     constants
-        Arrays that the recipe has closed over.
+        Arrays that the recipe closes over.
     n_groups
         Groups of chains.
     n_rounds
@@ -102,7 +102,7 @@ class Program:
         parts = [_group(state, i, self._n_groups) for i in range(self._n_groups)]
         rounds = self._executable or self._rounds
         if self._executable is None and on_cpu():
-            # Here and not in a thread, where JAX has other settings.
+            # Here and not in a thread, which has other JAX settings.
             lowered = self._rounds.lower(self._constants, given, parts[0], *counts)
             rounds = lowered.compile(QUICKLY)
         self._executable = rounds
@@ -198,7 +198,7 @@ def _build(
 
 
 def groups_for(n_chains: int) -> int:
-    """Groups of chains that move side by side; the number of cores does not change the draws."""
+    """Number of parallel groups of chains; the number of cores does not change the draws."""
     return N_GROUPS if on_cpu() and n_chains >= 2 * N_GROUPS and n_chains % N_GROUPS == 0 else 1
 
 
@@ -210,26 +210,26 @@ def on_cpu() -> bool:
 
 
 def number_of_groups(state: RunState) -> int:
-    """How many groups the chains of a state are in."""
+    """Number of groups of the chains of a state."""
     found = jax.tree.leaves(state.tuning)
     return found[0].shape[0] if found else 1
 
 
 def _group(state: RunState, i: int, n_groups: int) -> RunState:
-    """The state of one group, with step sizes of its own."""
+    """The state of one group, with its own step sizes."""
     tuning = jax.tree.map(lambda leaf: np.asarray(leaf)[i], state.tuning)
     if n_groups == 1:
         return state._replace(tuning=tuning)
     size = state.keys.shape[0] // n_groups
     own = slice(i * size, (i + 1) * size)
-    # By NumPy, on the CPU: nothing has to be compiled.
+    # By NumPy on the CPU, without compilation.
     cut = (state.latents, state.keys)
     latents, keys = jax.tree.map(lambda leaf: np.asarray(leaf)[own], cut)
     return RunState(latents, tuning, state.iteration, keys)
 
 
 def _together(parts: list[tuple[RunState, Any]]) -> tuple[RunState, Any]:
-    """The groups as one state, and what they have to tell, axes (round, chain, ...)."""
+    """The groups as one state, and their values and infos, axes (round, chain, ...)."""
     states, values = zip(*parts, strict=True)
     merged = RunState(
         _joined([state.latents for state in states]),
@@ -262,7 +262,7 @@ def _iteration(recipe: Recipe) -> Callable[..., Any]:
 
 
 def _same_types(moved: Latents, latents: Latents) -> Latents:
-    """Check that an update gives back what it was given; a loop can carry nothing else."""
+    """Check that an update returns the types it was given, as a compiled loop requires."""
     if jax.tree.structure(moved) != jax.tree.structure(latents):
         raise TypeError(
             f"the update changes the structure of the latents from {jax.tree.structure(latents)} "
@@ -292,7 +292,7 @@ def _mean_acceptance(infos: Any, count: Array) -> Any:
 
 
 class _Traced:
-    """A function traced once, with the arrays it closes over taken out as ``constants``."""
+    """A function traced once, with the arrays it closes over extracted as ``constants``."""
 
     def __init__(self, function: Callable[..., Any], *args: Any) -> None:
         closed, self.shapes = jax.make_jaxpr(function, return_shape=True)(*args)
@@ -301,7 +301,7 @@ class _Traced:
         self._structure = jax.tree.structure(self.shapes)
 
     def bind(self, constants: list[Array]) -> Callable[..., Any]:
-        """The function again, with ``constants`` in the place of what it closed over."""
+        """The function again, with ``constants`` in place of the arrays it closed over."""
         flat = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, constants))
 
         def function(*args: Any) -> Any:

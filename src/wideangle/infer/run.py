@@ -1,8 +1,9 @@
-"""The loop: warm-up, tuning, chains, draws, and how a run is stopped and taken up again.
+"""The loop: warm-up, tuning, chains, draws, and how a run is stopped and continued.
 
 Chains of a group are vmapped. Rounds run inside compiled chunks; between chunks the host stores
 draws, moves the progress bar and notices Ctrl-C. The random numbers of an iteration come from
-``fold_in(chain key, iteration)``, so neither the chunk size nor a stop changes a single bit.
+``fold_in(chain key, iteration)``, so neither the chunk size nor an interruption changes a single
+bit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from wideangle.sharding import in_company
 from wideangle.types import Key, Latents
 
 CHUNK_SECONDS = 0.5
-"""How long a chunk should take: often enough for a smooth bar, seldom enough to cost nothing."""
+"""Target seconds per chunk: short enough for a smooth bar, long enough for no overhead."""
 PATIENCE = 1.0
 """Seconds before a bar appears: a quick run prints nothing."""
 COMPILING = "compiling, once for each shape of the data"
@@ -33,12 +34,12 @@ COMPILING = "compiling, once for each shape of the data"
 
 @dataclass(frozen=True)
 class Run:
-    """Draws of a run and the account of how they came about."""
+    """Draws of a run, with its final state and statistics."""
 
     draws: Draws
     """Values and statistics per draw, axes ``(chain, draw, ...)``."""
     state: RunState
-    """Where the run ended; pass it as ``resume`` to go on."""
+    """Final state; pass it as ``resume`` to continue."""
     steps: dict[str, float]
     """Step sizes after tuning, mean over the groups of chains."""
     warmup_evaluations: dict[str, int]
@@ -97,7 +98,7 @@ def run(
         First guess of every named step size.
     targets
         Target acceptance of the steps to tune in warm-up; each must be the name of a step and
-        of a block. Steps without a target stay as they are.
+        of a block. Steps without a target stay fixed.
     data
         Any pytree of arrays, handed to ``recipe(steps, data)`` and ``collect(latents, data)``.
         Unlike data that the recipe closes over, another data set of the same shape needs no
@@ -172,9 +173,9 @@ def _begin(
 
 
 def _strong(leaf: Any) -> Any:
-    """An array with a definite dtype: that of a bare Python number would change in the loop."""
+    """An array with a definite dtype: that of a Python number would change in the loop."""
     if isinstance(leaf, np.ndarray) and leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype):
-        return leaf  # as it is: nothing is compiled
+        return leaf  # unchanged: nothing is compiled
     leaf = jnp.asarray(leaf)
     return jnp.asarray(leaf, leaf.dtype)
 
@@ -208,7 +209,7 @@ class _Store:
         self._arrays = jax.tree.map(lambda s: np.empty((*leading, *s.shape), s.dtype), shapes)
 
     def add(self, chunk: Any, n_warm: int, n_rounds: int) -> None:
-        """Take rounds ``n_warm`` to ``n_rounds`` of a chunk; the ones before are warm-up."""
+        """Store rounds ``n_warm`` to ``n_rounds`` of a chunk; the earlier ones are warm-up."""
         for name, info in chunk[1].items():
             self.warmup_evaluations[name] += int(np.sum(np.asarray(info.evaluations)[:n_warm]))
         new = slice(self.count, self.count + n_rounds - n_warm)
@@ -253,7 +254,7 @@ def _loop(
                 n_warm = min(max(plan.n_warmup - done, 0), limit)
                 store.add(values, n_warm, limit)
                 state, done = moved, done + limit
-                if chunk is None and not first:  # the first chunk holds the compilation
+                if chunk is None and not first:  # the first chunk includes compilation
                     pace = (time.monotonic() - began) / limit
                     size = max(1, min(4 * size, int(CHUNK_SECONDS / max(pace, 1e-9))))
                 first = False
@@ -261,14 +262,14 @@ def _loop(
                 if on_chunk is not None:
                     on_chunk(state, store.draws())
     except KeyboardInterrupt:
-        # It may have come after the draws were stored and before the state was.
+        # Ctrl-C may have come after the draws were stored and before the state was.
         store.count = max(plan.round_of(state) - plan.n_warmup, 0) - plan.n_draws + store.capacity
         return state, True
     return state, False
 
 
 class Progress:
-    """Context manager; prints only where someone can see it.
+    """Context manager for a progress bar.
 
     Parameters
     ----------
@@ -284,7 +285,7 @@ class Progress:
     def __init__(self, total: int, n_warmup: int, show: bool | None = None) -> None:
         self.total = total
         self.n_warmup = n_warmup
-        self.show = None if show is None else bool(show)  # a level, as in scikit-learn, counts
+        self.show = None if show is None else bool(show)  # or a level, as in scikit-learn
         self._bar: Any = None
         self._task: Any = None
         self._began = time.monotonic()
@@ -302,7 +303,7 @@ class Progress:
             self._bar.stop()
 
     def at(self, done: int, what: str | None = None) -> None:
-        """Tell how many rounds are done, and what is being done if it is not one of them."""
+        """Show how many rounds are done, and the current activity if it is not a round."""
         if self._bar is None and (self.show or time.monotonic() - self._began >= PATIENCE):
             self._open()
         if self._bar is not None:
@@ -310,7 +311,7 @@ class Progress:
             self._bar.update(self._task, completed=done, description=what)
 
     def compiling(self) -> None:
-        """Say that nothing will move for some seconds, before they begin."""
+        """Show that compilation is about to take some seconds."""
         self._open()
         self.at(0, COMPILING)
 
@@ -337,7 +338,7 @@ class Progress:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        # In a log, where nothing can be redrawn, only the last line is written, and stays.
+        # In a log, where nothing can be redrawn, only the last line is written.
         self._bar = Bar(*columns, console=console, transient=console.is_terminal)
         self._task = self._bar.add_task("warm-up", total=self.total)
         self._bar.start()

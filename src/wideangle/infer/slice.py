@@ -1,4 +1,4 @@
-r"""Slice sampling of one coordinate at a time: nothing to tune that could make it wrong.
+r"""Slice sampling of one coordinate at a time; correct for any tuning.
 
 For the current point x draw a level :math:`y = \log\pi(x) - E`, E exponential; find an interval
 around x by stepping out; draw from it uniformly and shrink it towards x until a point with
@@ -19,11 +19,11 @@ from wideangle.types import Array, Key, Scalar
 
 MAX_SHRINKS = 100
 """Bound on the shrinkage loop. Each round keeps 3/4 of the interval on average, so 100 rounds
-reach 1e-12 of it; the bound is there to end the loop when the density is NaN."""
+reach 1e-12 of it; the bound ends the loop when the density is NaN."""
 
 
 class SliceState(NamedTuple):
-    """Where the chain is and the log density there."""
+    """Current position, and the log density there."""
 
     position: Any
     log_density: Scalar
@@ -130,7 +130,7 @@ def _slice_one(
     left, cost_left = _step_out(edge, -width, steps_left, level, along)
     right, cost_right = _step_out(edge + width, width, steps_right, level, along)
     value, reached, tries = _draw_inside(key_shrink, start, left, right, level, along)
-    # Only a density that is NaN at the start fails to find a point; then nothing moves.
+    # The search fails only if the density is NaN at the start; then nothing moves.
     found = reached >= level
     value = jnp.where(found, value, start)
     log_density = jnp.where(found, reached, log_density)
@@ -143,10 +143,10 @@ def _draw_level(key: Key, log_density: Scalar) -> Scalar:
 
 
 def _split_budget(key: Key, max_steps: int) -> tuple[Array, Array]:
-    """Share the steps between the two sides at random.
+    """Split the steps between the two sides at random.
 
-    With a fixed share an interval could be reached from one of its points and not from
-    another, and the move would not be reversible.
+    With a fixed split, an interval could be reached from one of its points and not from another,
+    and the move would not be reversible.
     """
     left = jax.random.randint(key, (), 0, max_steps)
     return left, max_steps - 1 - left
@@ -203,7 +203,7 @@ def _draw_inside(
 def _shrink(
     left: Scalar, right: Scalar, tried: Scalar, start: Scalar, tries: Array
 ) -> tuple[Scalar, Scalar]:
-    """Cut off the side of the rejected point that does not hold the current one."""
+    """Cut off the side of the rejected point that does not contain the current one."""
     first = tries == 0  # nothing has been rejected yet
     new_left = jnp.where(~first & (tried < start), tried, left)
     new_right = jnp.where(~first & (tried >= start), tried, right)

@@ -1,8 +1,8 @@
-"""How long chains run when nobody says: until predictions are known well enough.
+"""How long chains run if no length is given: until predictions are accurate enough.
 
-Chains grow in blocks. They stop when every watched number has an effective sample size of 400 and
-an R-hat of at most 1.01 at two checks in a row, when the time is up, or when chains sit in
-different modes: each moves well by itself, and yet they differ no less as they grow.
+Chains grow in blocks. They stop when every watched quantity has an effective sample size of 400 and
+an R-hat of at most 1.01 at two checks in a row, when the time is up, or when chains are in
+different modes: each mixes well within itself, yet their differences do not shrink as they grow.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import numpy as np
 from wideangle.diagnostics import ess_bulk, ess_tail, rhat
 
 ENOUGH = 400.0
-"""Effective sample size, of all chains together, at which a number is known well enough."""
+"""Effective sample size, of all chains together, that is large enough."""
 AGREED = 1.01
 """R-hat up to which chains agree."""
 FIRST = 200
 """Draws of the first block."""
 GROWTH = 1.25, 2.0
-"""How much longer chains are at the next check, at least and at most: as their effective sample
-size says they have to be."""
+"""Bounds on the growth of chains until the next check; within them the effective sample size
+decides."""
 AGAIN = 1.1
 """The same after a check that they passed."""
 APART = 1.1
-"""R-hat above which chains may be in different modes; they are if it does not fall."""
+"""R-hat above which chains may be in different modes; they are if it does not decrease."""
 MODES_AFTER = 4.0
 """Growth over which the variance between the means of chains that mix falls by this factor."""
 
 Watched = Mapping[str, np.ndarray]
-"""Draws of the numbers that decide, axes (chain, draw, ...)."""
+"""Draws of the watched quantities, axes (chain, draw, ...)."""
 
 
 class Ending(NamedTuple):
@@ -43,7 +43,7 @@ class Ending(NamedTuple):
     """"converged", "time", "modes", "memory" or "interrupted"."""
     n_draws: int
     rhat: float
-    """The largest of the watched numbers, NaN where there is none."""
+    """The largest over the watched quantities, NaN if there is none."""
     ess: float
     """The smallest."""
 
@@ -56,17 +56,17 @@ def until_converged(
     first: int = FIRST,
     most: int | None = None,
 ) -> Ending:
-    """Extend chains block by block until they need no further one.
+    """Extend chains block by block until they are long enough.
 
     Parameters
     ----------
     extend
-        Runs all chains until they have that many draws, and gives the watched numbers of all
+        Runs all chains until they have that many draws, and returns the watched quantities of all
         draws so far; None if the user stopped it.
     max_time
-        Seconds from now after which no draw should be waited for.
+        Time limit in seconds from now.
     n_done
-        Draws that there are already.
+        Number of existing draws.
     first
         Draws of the first block.
     most
@@ -100,10 +100,10 @@ def until_converged(
 
 
 def _check(watched: Watched) -> tuple[float, float, float]:
-    """Largest R-hat, smallest effective sample size, and what chains have each by themselves.
+    """Largest R-hat, smallest effective sample size, and that of single chains.
 
-    The last is of the number with the largest R-hat: where it is small, chains move slowly, and
-    that they differ says nothing of modes. Constants have none of these.
+    The last is for the quantity with the largest R-hat: if it is small, chains mix slowly, and
+    their differences do not indicate modes. Constants have none of these.
     """
     numbers = [v.reshape(*v.shape[:2], -1) for v in watched.values()]
     every = np.concatenate(numbers, axis=2)
@@ -111,7 +111,7 @@ def _check(watched: Watched) -> tuple[float, float, float]:
     if np.isnan(largest).all():
         return 1.0, math.inf, 0.0
     worst = int(np.nanargmax(largest))
-    # Of a number that is nearly constant the tail may have no size.
+    # The tail of a nearly constant quantity may have no effective sample size.
     smallest = np.nanmin(np.fmin(ess_bulk(every), ess_tail(every)))
     alone = sum(float(ess_bulk(chain[None, :, worst])) for chain in every)
     return float(largest[worst]), float(smallest), alone
@@ -120,8 +120,8 @@ def _check(watched: Watched) -> tuple[float, float, float]:
 def _in_modes(history: list[tuple[int, float]]) -> bool:
     r"""Whether R-hat stays high although chains have grown.
 
-    :math:`\hat R^2 - 1` is the variance between the means of chains in units of that within them,
-    which falls like 1/n where chains mix.
+    :math:`\hat R^2 - 1` is the variance between the means of chains relative to that within them,
+    which falls like 1/n if chains mix.
     """
     n_draws, worst = history[-1]
     if worst < APART:

@@ -1,4 +1,4 @@
-"""One chain: sweeps until the plan is done, wherever its rows live, and what they leave behind."""
+"""One chain: sweeps until the plan is done, wherever its rows live, and their draws and trace."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from wideangle.latent_features.state import Design, Draw, Features, Hyper, room_
 from wideangle.types import Components, Key
 
 MOST_KEPT = 64
-"""States of a chain that are kept where its length is not given."""
+"""Number of states kept of a chain without a given length."""
 
 
 @dataclass
 class Chain:
-    """Where a chain is and what it has left behind."""
+    """Current state of a chain, with its draws and trace."""
 
     key: Key
     features: Features
     tuning: Tuning = field(default_factory=start_tuning)
     n_done: int = 0
     trace: dict[str, list[Any]] = field(default_factory=dict)
-    """Numbers of every sweep after warm-up that do not depend on the numbering of features."""
+    """Quantities of every sweep after warm-up that do not depend on the numbering of features."""
     draws: list[Draw] = field(default_factory=list)
 
 
@@ -46,10 +46,10 @@ class Plan(NamedTuple):
         return self.n_warmup + self.n_draws * self.thin
 
     def lasting(self, n_sweeps: int) -> Plan:
-        """The same with so many sweeps after warm-up, of which at most :data:`MOST_KEPT` stay.
+        """The plan with this many sweeps after warm-up, at most :data:`MOST_KEPT` of them kept.
 
-        The interval between states that are kept doubles as a chain grows, so that those of a
-        shorter chain are among those of a longer one.
+        The interval between kept states doubles as a chain grows, so that a longer chain keeps
+        states that a shorter one has kept.
         """
         thin = self.thin
         while n_sweeps // thin > MOST_KEPT:
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         return Plan(self.n_warmup, -(-n_sweeps // thin), thin)
 
     def keeps(self, n_done: int) -> bool:
-        """Whether the state after so many sweeps is kept."""
+        """Whether the state after this many sweeps is kept."""
         return n_done > self.n_warmup and (n_done - self.n_warmup) % self.thin == 0
 
     def span(self, n_done: int, at_most: int) -> Span:
@@ -92,7 +92,7 @@ def begin_chain(key: Key, vectors: np.ndarray, assignments: np.ndarray, hyper: H
 
 
 def thinned(chain: Chain, first: Plan, plan: Plan) -> None:
-    """Let go of the states that a longer plan than the ``first`` does not keep."""
+    """Drop the states that a longer plan than the ``first`` does not keep."""
     n_sweeps, thin = max(chain.n_done - plan.n_warmup, 0), first.thin
     while thin < plan.thin and n_sweeps // thin != len(chain.draws):
         thin *= 2
@@ -128,7 +128,7 @@ def run_chain(
 
 
 def _record(chain: Chain, info: SweepInfo, hyper: Hyper, n_entries: int) -> None:
-    """Add the numbers of one sweep to the trace."""
+    """Add the quantities of one sweep to the trace."""
     numbers = {
         "n_active": info.n_active,
         "log_lik": info.log_lik,

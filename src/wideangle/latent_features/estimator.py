@@ -82,28 +82,28 @@ class LatentFeatureModel(
         Prior of the feature vectors: :class:`~wideangle.MutualAngularPrior` pushes their directions
         apart (the paper's IMA), :class:`~wideangle.VonMisesFisherPrior` draws directions uniformly
         and lengths from the same Gamma distribution, :class:`~wideangle.GaussianPrior` is the usual
-        baseline. The repulsion has an expected cosine of 0.1 unless it is set.
-        Their ``scale`` is in units of the data: ``"auto"``, the default, takes what fits the
-        features that the search found; ``"learn"`` makes it part of the posterior, which needs
-        longer chains, because it depends on the number of short features that explain nothing.
+        baseline. The repulsion has an expected cosine of 0.1 unless it is set. Their ``scale`` is
+        in units of the data: ``"auto"``, the default, fits it to the features that the search
+        found; ``"learn"`` makes it part of the posterior, which needs longer chains, because it
+        depends on the number of short features that explain nothing.
     process : {"ibp", "pitman-yor"} or a process object
         How many features there are and how often each is used: :class:`~wideangle.IndianBuffet`, or
         its power-law extension :class:`~wideangle.PitmanYor` with many rare features. The latter
         needs exchangeable features: a Gaussian or von Mises-Fisher prior.
     inference : Sampling, optional
-        Length and number of the chains. By default they run for as many sweeps as predictions need,
-        at most five minutes, after warm-up sweeps until the log density no longer rises; up to 64
-        draws of each chain are kept. Rows on disk, and chains of a given length, have by default
-        100 sweeps of warm-up and 25 draws, one every 8 sweeps. The kernel is ``"hmc"`` on an
-        accelerator and ``"gibbs"`` on the CPU unless it is set. Memory in addition to the data:
+        Length and number of the chains. By default they warm up until the log density no longer
+        rises, then run for as many sweeps as predictions need, at most five minutes; up
+        to 64 draws of each chain are kept. Rows on disk, and chains of a given length, have by
+        default 100 sweeps of warm-up and 25 draws, one every 8 sweeps. The default kernel is
+        ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU. Memory in addition to the data:
         ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, and three N x K arrays of floats for each
         running chain.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
     standardise : bool
-        Subtract column means, as the paper does. Off by default: this turns features that are on or
-        off into signed ones. Sparse rows stay sparse.
+        Subtract column means, as the paper does. Off by default, since it turns on/off features
+        into signed ones. Sparse rows stay sparse.
     n_jobs : int, optional
         Chains run at once; all cores by default.
     checkpoint : path, optional
@@ -137,9 +137,9 @@ class LatentFeatureModel(
     search_agreement_ : float
         Share of the searches that reached the best objective.
     chain_weights_ : array (n_chains,)
-        Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
-        a twentieth of the entries, hidden from the fit, is predicted best. Components and numbers
-        of features weight chains equally.
+        Weight of each chain in predictions: equal, or with ``combine="stacking"`` the weights that
+        best predict a twentieth of the entries, hidden from the fit. Components and numbers of
+        features weight chains equally.
     noise_scale_, alpha_, concentration_ : float
         Posterior means.
 
@@ -170,7 +170,7 @@ class LatentFeatureModel(
         "prior": [StrOptions(set(_PRIORS)), *_PRIORS.values()],
         "process": [StrOptions(set(PROCESSES)), *PROCESSES.values()],
         "inference": [Sampling, None],
-        # In units of the data: whether a number makes sense is checked with them.
+        # In units of the data, so its value is checked against them.
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
         "standardise": ["boolean"],
         "n_jobs": [Integral, None],
@@ -231,7 +231,7 @@ class LatentFeatureModel(
         if inference.n_draws == AUTO:
             plan = task.plan
             if inference.n_warmup is None and not task.design.hamiltonian:
-                # Chains climb before they begin, and there are no step sizes to find.
+                # Chains climb before they begin, and have no step sizes to tune.
                 plan = plan._replace(n_warmup=CLIMB)
             task = replace(task, plan=plan, max_time=self._max_time())
         settings = self._plain_settings() | {"on_device": there}
@@ -241,7 +241,7 @@ class LatentFeatureModel(
         if not self.warm_start:
             self._last_fit = None
             return fit(key, in_memory, rows, task)
-        # Longer chains, or other weights of them, are of the same fit.
+        # Longer chains, or other chain weights, still belong to the same fit.
         lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
         usual: Any = clone(self.choice("inference"))
         settings["inference"] = as_plain(usual.set_params(**lengths))
@@ -252,7 +252,7 @@ class LatentFeatureModel(
         return fitted
 
     def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
-        """Entries that weights of chains are learned from, and the rows without them."""
+        """Entries from which chain weights are learned, and the rows without them."""
         if self.choice("inference").combine == "equal":
             return None, X
         if sparse.issparse(X):
@@ -268,7 +268,7 @@ class LatentFeatureModel(
 
         Chains begin on a sample and then sweep over all rows, one after the other. Assignments
         are kept on disk, a byte for each row and feature; memory does not depend on the number
-        of rows. What is kept of a draw are its features and the assignments of the sample.
+        of rows. Each kept draw has its features and the assignments of the sample.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class LatentFeatureModel(
             ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own; no missing
             entries.
         folder : path, optional
-            Where assignments are kept meanwhile; by default the system's folder for such files.
+            Where assignments are kept during the fit; by default the system's temporary folder.
         """
         from wideangle.latent_features.rows import disk
 
@@ -318,7 +318,7 @@ class LatentFeatureModel(
         )
 
     def _scaled(self, X: Any) -> tuple[Any, Any, np.ndarray | None]:
-        """New rows, checked; the same in the units of the draws, and their offset."""
+        """New rows after checks, the same rows in the units of the draws, and their offset."""
         check_is_fitted(self)
         X = self._check(X, reset=False)
         return X, *self.scaling_.apply(X)
@@ -363,12 +363,12 @@ class LatentFeatureModel(
         return Plan(**{k: v for k, v in given.items() if v is not None})
 
     def _max_time(self) -> float:
-        """Seconds that chains may take whose length is not given."""
+        """Time limit in seconds for chains without a given length."""
         chosen = self.choice("inference").max_time
         return self.presentation.max_time if chosen is None else chosen
 
     def _task(self, shape: tuple[int, int], plan: Plan, *, on_device: bool = False) -> Task:
-        """What the fit is asked for."""
+        """Everything that defines the fit."""
         inference = self.choice("inference")
         design, values = design_of(
             self.choice("prior"),
@@ -390,7 +390,7 @@ class LatentFeatureModel(
         )
 
     def _plain_settings(self) -> dict[str, Any]:
-        """All settings that change the draws, beside the data and the seed."""
+        """All settings that change the draws, apart from the data and the seed."""
         names = ("prior", "process", "inference")
         return {name: as_plain(self.choice(name)) for name in names} | {
             "noise_scale": self.noise_scale
@@ -411,7 +411,7 @@ class LatentFeatureModel(
             warn(sentence)
 
     def _summarise(self) -> None:
-        """Name what the draws say; also of a model that was loaded."""
+        """Set the attributes that summarise the draws; also used after loading."""
         found, prior = self.matched_, self.choice("prior")
         self.components_ = found.components * self.scaling_.scale
         self.n_components_ = len(self.components_)
@@ -468,8 +468,8 @@ class LatentFeatureModel(
         """Predict the entries of X that ``mask`` marks from the other entries of their rows.
 
         Mean and log density of each, in the order of ``numpy.nonzero(mask)``. Fit on X with these
-        entries set to NaN and compare settings by the mean log density: more features bring no
-        gain by themselves.
+        entries set to NaN and compare settings by the mean log density: this score does not reward
+        extra features as such.
         """
         check_is_fitted(self)
         X = self._check(X, reset=False)
@@ -503,19 +503,19 @@ class LatentFeatureModel(
 
     @property
     def chain_weights_(self) -> np.ndarray:
-        """Weight of each chain in predictions; everything else counts all chains alike."""
+        """Weight of each chain in predictions; everything else weights chains equally."""
         check_is_fitted(self)
         return self.chains_.weights
 
     @property
     def posterior_(self) -> Draws:
-        """Kept states, raw, padded with zeros and in units of the data; made when asked for."""
+        """Kept states, raw, padded with zeros and in units of the data; built on first access."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("posterior_: call fit first")
         return as_draws(self.chains_, self.scaling_)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether a fit has come to its end."""
+        """Whether a fit has finished."""
         return hasattr(self, "diagnostics_")
 
     @property
@@ -530,12 +530,12 @@ class LatentFeatureModel(
         return self.n_components_
 
     def to_arviz(self, X: Any = None) -> Any:
-        """Draws for ArviZ: numbers that can be compared between chains, and raw states, apart.
+        """Draws for ArviZ: quantities comparable between chains; raw states are a separate group.
 
-        Given rows there are also ``log_likelihood``, their log density with assignments summed out
-        in every draw, and ``observed_data``: for ``arviz.loo(model.to_arviz(X))``, which leaves out
-        a row at a time and is not to be trusted where rows are wide (see its ``pareto_k``); entries
-        left out, :meth:`score_entries`, are the better comparison.
+        If rows are given, adds ``log_likelihood``, their log density with assignments summed out in
+        every draw, and ``observed_data``: for ``arviz.loo(model.to_arviz(X))``, which leaves out
+        one row at a time and is unreliable for wide rows (see its ``pareto_k``); leaving out
+        entries, :meth:`score_entries`, compares models better.
         """
         check_is_fitted(self)
         columns, raw = self.presentation(self).entry_names(), self.posterior_
@@ -564,7 +564,7 @@ class LatentFeatureModel(
         return files.load(cls, path)
 
     def __sklearn_tags__(self) -> Any:
-        """Sparse input and missing entries are welcome."""
+        """Accepts sparse input and missing entries."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True

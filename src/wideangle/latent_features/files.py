@@ -1,4 +1,4 @@
-"""What a fit leaves on disk: chains on the way, and models. Arrays and JSON, nothing that runs."""
+"""Files of a fit: checkpoints of chains, and models. Arrays and JSON, no code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wideangle.storage.models import check_numbers, described, read_model, remad
 from wideangle.types import Components
 
 LARGEST = 1e135
-"""Size of units; a little more than that of entries, which they come from."""
+"""Range of units; slightly wider than that of the entries they come from."""
 KIND = "latent-feature-model"
 
 Arrays = dict[str, np.ndarray]
@@ -79,21 +79,21 @@ def _part(arrays: Arrays, prefix: str) -> Arrays:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
-# ---------------------------------------------------------------- chains on the way
+# ---------------------------------------------------------------- checkpoints
 
 
 class ChainCheckpoint(SavedRun):
-    """One chain on disk. Missing entries of the rows are no part of it: a sweep draws them anew."""
+    """One chain on disk. Imputed entries are not saved: a sweep draws them again."""
 
     objectives = np.empty(0)
-    """What the searches before the chains reached; saved with the chain."""
+    """Objectives of the searches before the chains; saved with the chain."""
 
     def save_chain(self, chain: Chain, *, now: bool = False) -> None:
-        """Write the chain if it is time, or now."""
+        """Write the chain if a save is due, or at once."""
         if not (now or self.due):
             return
         if self.has_lost_draws:
-            self.forget()  # the chain has all of them
+            self.forget()  # the chain holds all of them
         features, (n_trace, n_draws) = chain.features, self._on_disk or (0, 0)
         state = {
             "weights": features.weights,
@@ -223,7 +223,7 @@ def _restore(cls: type, arrays: Arrays, meta: dict[str, Any]) -> Any:
 
 
 def _check_sizes(model: Any) -> None:
-    """Refuse arrays that do not belong together, before anything is made of them."""
+    """Reject arrays that do not fit together, before they are used."""
     draws, found = model.chains_.draws, model.matched_
     sizes = [len(draw.weights) for draw in draws]
     trace = model.chains_.trace

@@ -1,4 +1,4 @@
-"""Fitting the latent feature model: starts by search, chains side by side, checkpoints."""
+"""Fitting the latent feature model: search for starts, parallel chains, checkpoints."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from wideangle.types import Key
 
 SEARCHING = "searching for features"
 MAX_FEATURES = 200
-"""Most features that a search looks for, where it is not said."""
+"""Default limit on the number of features that a search looks for."""
 POLL = 0.1
-"""Seconds between two looks at the chains."""
+"""Seconds between two checks of the chains."""
 WATCHED = ("signal",)
-"""Numbers that decide how long chains are, where that is not given."""
+"""Quantities that decide how long chains run when no length is given."""
 SEARCH_ENTRIES, MOST_SEARCHES = 2**20, 8
-"""Entries that the first searches may look at together, and their number at most."""
+"""Entries that the first searches may read in total, and the largest number of searches."""
 PATIENCE = 0.5
-"""Of one of several searches: they fail together."""
+"""``patience`` of each of several searches of the same rows; see ``find_features``."""
 CLIMB, CLIMB_GROWTH, MOST_CLIMBED = 25, 1.5, 2000
-"""Sweeps of a chain whose log densities are compared before it begins: at first, how many more each
-time, and at most."""
+"""Sweeps whose log densities are compared before a chain begins: initial number, increment and
+maximum."""
 CLIMB_TIME = 0.3
-"""Share of the time of a fit that may be spent on them."""
+"""Share of the fit's time that these sweeps may take."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Fitted:
     """Log-likelihood minus the price of the features, for each search carried to its end."""
     interrupted: bool
     ending: Ending | None = None
-    """Why chains whose length is not given stopped."""
+    """Why chains without a given length stopped."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a fit is asked for."""
+    """Everything that defines a fit."""
 
     design: Design
     values: Values
@@ -73,7 +73,8 @@ class Task:
     checkpoint: Path | None = None
     fingerprint: str = ""
     max_time: float | None = None
-    """Seconds until which chains grow as long as they need; None if their plan is fixed."""
+    """Time limit in seconds for chains that grow as long as they need; None if their plan is
+    fixed."""
 
 
 def fit(
@@ -85,29 +86,29 @@ def fit(
 ) -> Fitted:
     """Search for features, then run the chains.
 
-    Searches are pooled: of several short ones the best are carried to their end, one for each
-    chain, and a chain whose start is much worse than the best one begins from the best. It would
-    only show that a search can fail, which the list of objectives tells as well. Where the length
-    of chains is not given, the same is done with states that sweeps reach, before the warm-up.
-    Ctrl-C keeps the draws there are; before the first one it ends the fit.
+    Searches are pooled: the best of several short ones are completed, one for each chain, and a
+    chain whose start is much worse than the best begins from the best instead. Its own start would
+    only show that a search can fail, which the list of objectives shows as well. When no chain
+    length is given, the states that sweeps reach before the warm-up are pooled in the same way.
+    Ctrl-C keeps the draws made so far; before the first draw it ends the fit.
 
     Parameters
     ----------
     key
-        Randomness of everything.
+        Random key of the whole fit.
     in_memory, rows
         For each chain the rows to search in, and those to sweep over.
     task
         Everything else.
     last
-        A fit whose chains go on.
+        An earlier fit whose chains continue.
     """
     began = time.monotonic()
     work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task, last)
     plan, n_chains, ending = task.plan, task.n_chains, None
     with (
-        # Workers share the cores, each with one thread in its matrix products: threads of a
-        # product that wait for their turn would take the time of the other chains.
+        # Workers share the cores, and each uses one thread for its matrix products: waiting threads
+        # of one product would slow the other chains.
         threadpool_limits(1, "blas"),
         ThreadPoolExecutor(task.n_jobs, initializer=share_threads, initargs=(task.n_jobs,)) as pool,
         Progress(n_chains * plan.n_sweeps, n_chains * plan.n_warmup, task.verbose) as bar,
@@ -115,7 +116,7 @@ def fit(
     ):
 
         def on_all(action: Callable[[int], Any], first: str, n: int = n_chains) -> list[Any]:
-            """Do it for every chain; ``first`` is what is done before the first sweep."""
+            """Run the work of every chain; ``first`` runs before the first sweep."""
             futures = [pool.submit(_on_device, work.device, action, i) for i in range(n)]
 
             def show() -> None:
@@ -128,8 +129,8 @@ def fit(
             found = _searched(work, on_all)
             objectives = np.array([start.objective for start in found])
             work.begin(found)
-        # All of them before the first sweep: a place that cannot be written to is reported while
-        # there is nothing to lose, and no search has to be done again.
+        # Save all chains before the first sweep: an unwritable folder is then reported before any
+        # work is lost, and no search has to be repeated.
         work.save_all(objectives)
         bar.at(sum(work.counts), COMPILING)
         work.compile()
@@ -148,7 +149,8 @@ def fit(
                 return None if work.stop.is_set() else work.watched(n_sweeps)
 
             left = task.max_time - (time.monotonic() - began)
-            # Chains from files pass their earlier checks again, and so stop where they would have.
+            # Chains from files repeat their earlier checks, so they stop where they would have
+            # stopped.
             ending = until_converged(
                 extend, max_time=left, n_done=0 if last is None else work.n_draws
             )
@@ -194,13 +196,13 @@ class _Work:
         self.objectives = self.files[0].objectives
 
     def lengthen(self, n_sweeps: int) -> None:
-        """Plan so many sweeps after warm-up."""
+        """Plan this many sweeps after warm-up."""
         self.plan = self.task.plan.lasting(n_sweeps)
         for chain in self.chains:
             thinned(chain, self.task.plan, self.plan)
 
     def watched(self, n_sweeps: int) -> dict[str, np.ndarray]:
-        """The numbers that decide whether chains are long enough, axes (chain, draw)."""
+        """The quantities that decide whether chains are long enough, axes (chain, draw)."""
         return {
             name: np.array([chain.trace[name][:n_sweeps] for chain in self.chains])
             for name in WATCHED
@@ -208,7 +210,7 @@ class _Work:
 
     @property
     def n_draws(self) -> int:
-        """Sweeps after warm-up that every chain has."""
+        """Number of sweeps after warm-up that every chain has done."""
         return min(len(chain.trace.get("n_active", ())) for chain in self.chains)
 
     def search(self, i: int) -> Start | None:
@@ -217,7 +219,7 @@ class _Work:
         return self._find(i, key, hops=0)
 
     def improve(self, i: int, start: Start) -> Start | None:
-        """Carry a search to its end."""
+        """Complete a search."""
         if self.task.hops == 0:
             return start
         return self._find(i, jax.random.fold_in(self.keys[i], 1), self.task.hops, start)
@@ -237,7 +239,7 @@ class _Work:
         )
 
     def begin(self, starts: list[Start]) -> None:
-        """Make the chains that no file holds."""
+        """Make the chains that were not read from a file."""
         best = max(starts, key=lambda start: start.objective)
         for i, start in enumerate(starts):
             if self.chains[i] is None:
@@ -245,17 +247,17 @@ class _Work:
                 self.chains[i] = self.chain_from(i, best if far else start, best)
 
     def chain_from(self, i: int, start: Start, best: Start) -> Chain:
-        """A chain that begins where a search has ended."""
+        """A chain that begins where a search ended."""
         values, design, rows = self.task.values, self.task.design, self.in_memory[i]
         hyper = first_guess(start, values, design, rows)
-        if "rate" not in design.learned:  # what fits the best start: one model for all chains
+        if "rate" not in design.learned:  # fitted to the best start: one model for all chains
             hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
         return begin_chain(self.keys[i], start.features, start.assignments, hyper)
 
     def compile_early(self, start: Start) -> None:
-        """Compile the sweeps of few features while the search for them goes on.
+        """Compile the sweeps while the search runs, if features are few.
 
-        Of many the number, and so the size of the arrays, may still change.
+        With many features their number, and so the size of the arrays, may still change.
         """
         if self.chains[0] is None and room_for(len(start.features)) == ROOMS[0]:
             chain = self.chain_from(0, start, start)
@@ -263,15 +265,15 @@ class _Work:
             self.compiled = chain.features.room
 
     def compile(self) -> None:
-        """Compile the sweeps, unless that was done."""
+        """Compile the sweeps, unless already compiled."""
         chain = self.chains[0]
         if chain.features.room != self.compiled:
             self.rows[0].compile(chain.key, chain.features, self.task.design)
 
     def climb(self, i: int, deadline: float) -> np.ndarray:
-        """Sweep until the log density no longer rises; its last values.
+        """Sweep until the log density no longer rises; returns its last values.
 
-        The sweeps have randomness of their own, and nothing of them is kept but where they lead.
+        These sweeps have their own random key, and only the state they reach is kept.
         """
         chain, rows = self.chains[i], self.rows[i]
         if self.stop.is_set():
@@ -295,7 +297,7 @@ class _Work:
         return reached[-max(CLIMB, len(reached) // 4) :]
 
     def pool(self, reached: list[np.ndarray]) -> None:
-        """Let chains that are much worse than the best begin where that one is."""
+        """Restart chains that are much worse than the best from the best one's state."""
         means = np.array([values.mean() for values in reached])
         best = int(np.argmax(means))
         if not np.isfinite(means[best]):  # no time for a sweep
@@ -308,7 +310,7 @@ class _Work:
         """Run a chain to its end, or until it has to stop, and save it on the way."""
         chain, rows = self.chains[i], self.rows[i]
         with rows.turn:
-            if self.stop.is_set():  # before this chain had its turn
+            if self.stop.is_set():  # before this chain started
                 return chain
 
             def after(chain: Chain) -> bool:
@@ -327,7 +329,7 @@ class _Work:
             self.files[i].save_chain(self.chains[i], now=now)
 
     def save_all(self, objectives: np.ndarray) -> None:
-        """Write every chain, with what the searches reached."""
+        """Write every chain, with the objectives of the searches."""
         for i, file in enumerate(self.files):
             file.objectives = objectives
             self._save(i, now=True)
@@ -342,14 +344,14 @@ class _Work:
 
 
 def _on_device(device: Any, action: Callable[[int], Any], i: int) -> Any:
-    """Work of a thread with the default device of the thread that asked for it."""
+    """Run the work of a thread on the default device of the calling thread."""
     with jax.default_device(device):
         return action(i)
 
 
 @contextmanager
 def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Ask the work to stop when anything goes wrong here: the pool waits for it."""
+    """Stop the work on any error here, since the pool waits for it."""
     try:
         yield
     except BaseException:
@@ -358,16 +360,16 @@ def _stopping(stop: threading.Event) -> Iterator[None]:
 
 
 def _pass_on(interrupted: bool) -> None:
-    """Pass Ctrl-C on as long as there is no draw that could be kept."""
+    """Re-raise Ctrl-C if there is no draw to keep yet."""
     if interrupted:
         raise KeyboardInterrupt("stopped before the first draw")
 
 
 def _worth_keeping(chains: list[Chain], rows: list[Rows]) -> list[Chain]:
-    """Chains of an interrupted fit, without those that have hardly begun.
+    """Chains of an interrupted fit, without those that have barely begun.
 
-    What is compared between chains is cut to the shortest of them, so chains with less than half
-    of the draws of the longest would cost more than they bring.
+    Comparisons between chains cut them to the shortest one, so a chain with less than half of the
+    draws of the longest would cost more than it adds.
     """
     lengths = [len(chain.trace.get("n_active", ())) for chain in chains]
     _pass_on(max(lengths) == 0)
@@ -381,7 +383,7 @@ def _worth_keeping(chains: list[Chain], rows: list[Rows]) -> list[Chain]:
 
 
 def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], None]) -> list[Any]:
-    """Results of all of the work; Ctrl-C asks it to stop, and so does an error in any of it."""
+    """Results of all the work; Ctrl-C or an error in any part stops all of it."""
     pending = set(work)
     while pending:
         try:
@@ -395,9 +397,10 @@ def _attend(work: list[Future[Any]], stop: threading.Event, show: Callable[[], N
 
 
 def _searched(work: _Work, on_all: Callable[..., list[Any]]) -> list[Start]:
-    """Where the chains begin: the best of some searches, carried to their end.
+    """Starts of the chains: the best of several searches, completed.
 
-    Also where all of them agree: they may have the same fault, such as a + b, -a, -b for a and b.
+    They are completed even when all agree: all may have the same fault, such as a + b, -a, -b for a
+    and b.
     """
     n_chains, rows = work.task.n_chains, work.rows[0]
     for one in work.in_memory:
@@ -415,20 +418,20 @@ def _searched(work: _Work, on_all: Callable[..., list[Any]]) -> list[Start]:
 
 
 def n_searches(rows: Rows, n_chains: int) -> int:
-    """First searches: as many as small data have time for."""
+    """Number of first searches: more for small data."""
     affordable = min(SEARCH_ENTRIES // max(rows.n_rows * rows.dim, 1), MOST_SEARCHES)
     return max(n_chains, affordable)
 
 
 def rising(values: np.ndarray) -> bool:
-    """Whether the last quarter of some values is higher than the quarter before, beyond scatter."""
+    """Whether the last quarter of the values exceeds the one before by more than noise."""
     size = max(CLIMB, len(values) // 4)
     last, before = values[-size:], values[-2 * size : -size]
     return len(before) > 0 and last.mean() - before.mean() > 0.5 * last.std()
 
 
 def tolerance(n_rows: int) -> float:
-    """Nats by which starts may differ and count as the same: one feature costs far more."""
+    """Difference in nats below which starts count as the same: one feature costs far more."""
     return 10.0 + 0.02 * n_rows
 
 

@@ -1,4 +1,4 @@
-r"""What the chains say together: draws to look at, and the components that draws have in common.
+r"""Results of all chains together: draws, and the components that draws have in common.
 
 Draws differ in the number and the order of their features. A component is a feature that matters
 and is found in at least half of the draws, where features of different draws are the same if their
@@ -21,18 +21,18 @@ from wideangle.latent_features.state import Draw, probes
 from wideangle.posterior import Draws
 
 N_DRAWS = 25
-"""Draws that predictions are averaged over: more change little and cost time."""
+"""Number of draws that predictions average over: more change little and cost time."""
 NEEDED = ("signal",)
 """Numbers of the trace that predictions depend on: reconstructed entries. The others describe how a
 draw is made up, and may mix slowly without harm."""
 MIN_PRESENCE = 0.5
 """Share of the draws that must have a feature for it to be a component."""
 MISSED = 1e-3
-"""Chance at which a component as rare as ``min_presence`` is in none of the draws searched."""
+"""Probability that a component as rare as ``min_presence`` is in none of the draws searched."""
 CUTOFF = 0.5
 """Largest relative distance between features that count as the same."""
 MOST = 0.5
-"""Share of the draws of a chain from which on the chain has found a feature."""
+"""Least share of a chain's draws at which the chain has found a feature."""
 
 
 class DrawsOfChains(NamedTuple):
@@ -44,7 +44,7 @@ class DrawsOfChains(NamedTuple):
     trace: dict[str, np.ndarray]
     """(chain, draw) each, in scaled units."""
     stacked: np.ndarray | None = None
-    """(chain,) weights of chains in predictions, where they are not the same for all."""
+    """(chain,) weights of chains in predictions, unless they are equal."""
 
     @property
     def weights(self) -> np.ndarray:
@@ -59,7 +59,7 @@ class DrawsOfChains(NamedTuple):
 
 
 def gather(chains: list[Chain]) -> DrawsOfChains:
-    """Draws and traces; chains that were stopped are cut to the shortest."""
+    """Draws and traces; interrupted chains are cut to the shortest."""
     draws = [draw for chain in chains for draw in chain.draws]
     numbers = np.repeat(np.arange(len(chains)), [len(chain.draws) for chain in chains])
     length = min(len(chain.trace["n_active"]) for chain in chains)
@@ -71,7 +71,7 @@ def gather(chains: list[Chain]) -> DrawsOfChains:
 def some_draws(chains: DrawsOfChains) -> tuple[list[Draw], np.ndarray]:
     """At most :data:`N_DRAWS` draws, evenly spaced over all chains, and their numbers.
 
-    Of chains with weights of their own the draws are in proportion, some of them more than once.
+    If chains have weights, draws are taken in proportion to them, some more than once.
     """
     total = len(chains.draws)
     if chains.stacked is None:
@@ -91,7 +91,7 @@ def as_draws(chains: DrawsOfChains, scaling: Any) -> Draws:
     most = max(len(draw.weights) for draw in chains.draws)
     first = chains.draws[0]
     shape = n_chains, length, most
-    # Draws of extreme units have no place in single precision.
+    # Values in extreme units do not fit into single precision.
     wide = not 1e-20 < scaling.scale < 1e20  # noqa: PLR2004
     dtype = np.float64 if wide else first.vectors.dtype
     vectors = np.zeros((*shape, first.vectors.shape[1]), dtype)
@@ -113,10 +113,10 @@ def as_draws(chains: DrawsOfChains, scaling: Any) -> Draws:
 def trace(
     chains: DrawsOfChains, scaling: Any, magnitude_shape: float | None
 ) -> dict[str, np.ndarray]:
-    """Numbers of every draw, in units of the data; those that never change are left out.
+    """Quantities of every draw, in units of the data; constant ones are left out.
 
-    Log densities alone are those of scaled rows: in other units they would shift by an amount that
-    depends on the number of features. With missing entries they are of the rows as filled in.
+    Only log densities are those of scaled rows: in other units they would shift by an amount that
+    depends on the number of features. With missing entries they are for the imputed rows.
     ``magnitude_shape`` is None for Gaussian features.
     """
     found = dict(chains.trace)
@@ -172,9 +172,9 @@ def to_arviz(
 ) -> Any:
     """Groups ``posterior`` (comparable between chains) and ``posterior_raw``.
 
-    With the log density (chain, draw, row) of the ``observed`` rows also ``log_likelihood`` and
-    ``observed_data``; the trace, which has every sweep, is then thinned to the draws that were
-    kept, so that all groups are of the same ones.
+    The log density (chain, draw, row) of the ``observed`` rows adds ``log_likelihood`` and
+    ``observed_data``; the trace, which has every sweep, is then thinned to the kept draws, so that
+    all groups have the same draws.
     """
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
@@ -202,7 +202,7 @@ class Matched(NamedTuple):
     presence: np.ndarray
     """(K,): share of the draws that have it."""
     index: np.ndarray
-    """(draws, K): its number in each draw, -1 where it is absent."""
+    """(draws, K): its index in each draw, -1 where it is absent."""
     spread: np.ndarray
     """(K,): root mean square distance of a draw's vector from the mean, relative to its length."""
     prevalence: np.ndarray
@@ -212,7 +212,7 @@ class Matched(NamedTuple):
     by_chain: np.ndarray
     """(chains, K): share of the draws of each chain that have it."""
     n_disputed: int
-    """Features that most draws of one chain have and most of another lack, kept or not."""
+    """Features, kept or not, that most draws of one chain have and most of another lack."""
 
 
 def match(
@@ -253,7 +253,7 @@ def match(
     by_chain = np.stack([(found[chains == c] >= 0).mean(axis=0) for c in range(chains.max() + 1)])
     has = by_chain >= MOST
     disputed = int((has.any(axis=0) & ~has.all(axis=0)).sum())
-    # Counts, and not quite: a share such as 3/10 may be rounded to either side of 0.3.
+    # Compare counts with a margin: a share such as 3/10 may be rounded to either side of 0.3.
     chosen = (found >= 0).sum(axis=0) > min_presence * len(draws) - 1e-6
     return _summary(draws, found[:, chosen], by_chain[:, chosen], disputed)
 
@@ -276,7 +276,7 @@ def _searched(chains: np.ndarray, min_presence: float) -> list[int]:
 
 
 def _candidates(searched: list[np.ndarray]) -> np.ndarray:
-    """Features of the searched draws, those that match an earlier one averaged with it."""
+    """Features of the searched draws; one that matches an earlier one is averaged with it."""
     centres = searched[0].copy()
     weights = np.ones(len(centres), np.float32)
     for vectors in searched[1:]:
@@ -291,13 +291,13 @@ def _candidates(searched: list[np.ndarray]) -> np.ndarray:
 
 
 def _assign(vectors: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """For each centre the number of its vector, or -1: least total distance, one to one."""
+    """Index of the vector of each centre, or -1: one to one, with the least total distance."""
     result = np.full(len(centres), -1)
     closeness = CUTOFF - relative_distance(vectors, centres)
     row, column = np.nonzero(closeness > 0.0)
     if len(row) == 0:
         return result
-    # Pairs that could be the same fall into groups, nearly all of one pair; the others are small.
+    # Possible matches fall into groups, nearly all of one pair; the others are small.
     n_nodes = len(vectors) + len(centres)
     graph = coo_array((np.ones(len(row)), (row, len(vectors) + column)), (n_nodes, n_nodes))
     group = connected_components(graph, directed=False)[1][row]

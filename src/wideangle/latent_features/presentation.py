@@ -40,15 +40,15 @@ from wideangle.settings import PRIORS, PROCESSES, name_of
 HIDDEN = 0.1
 """Share of the entries of a held-out row that are hidden and predicted from the others."""
 MOST_SCORED = 500
-"""Rows whose density is computed: summing out assignments is the dearest number."""
+"""Rows whose density is computed: summing out assignments is the most expensive step."""
 CHUNK = 2**22
 """Entries of reconstructed rows at once."""
 SETTLED = 0.9
-"""Share of the draws from which on a feature is settled."""
+"""Least share of draws at which a feature counts as certain."""
 
 
 class FeaturePresentation(Presentation):
-    """Features that rows have or have not."""
+    """Features that each row has or lacks."""
 
     title: ClassVar[str] = "latent features"
     noun: ClassVar[str] = "feature"
@@ -122,7 +122,7 @@ the data need.
 
     @classmethod
     def settings_for(cls, *, table: bool) -> dict[str, Any]:
-        """Columns of a table have means of their own; pixels and counts begin at zero."""
+        """Columns of a table have different means; pixels and counts begin at zero."""
         return {"standardise": table}
 
     @classmethod
@@ -131,7 +131,7 @@ the data need.
         if sp.issparse(X):
             return []
         missing = np.isnan(X)
-        one = np.max(X, axis=0, initial=0.0, where=~missing)  # numbers have been given one unit
+        one = np.max(X, axis=0, initial=0.0, where=~missing)  # numbers already have one unit
         binary = np.all((X == 0) | (X == one) | missing, axis=0)
         n_binary = int(np.sum(binary))
         if not n_binary:
@@ -171,7 +171,7 @@ the data need.
         return self.model.transform(X)
 
     def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
-        """Of some draws those features that matter, matched to a component."""
+        """Features of some draws that matter and match a component."""
         draws, index = self.model.chains_.draws, self.model.matched_.index
         return [draws[i].vectors[index[i][index[i] >= 0]] for i in evenly(len(draws), n_draws)]
 
@@ -190,7 +190,7 @@ the data need.
         return self.model.interrupted_
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what a user wants to know first."""
+        """Names and values of the main results."""
         model, active = self.model, self.model.trace_.values["n_active"]
         prior = name_of(model.prior, PRIORS)
         rows = [
@@ -296,7 +296,7 @@ the data need.
         return shown
 
     def verdict(self, run: Run) -> str:
-        """What rows are sums of, and what that leaves."""
+        """What rows are sums of, and the remaining error."""
         m, model = run.metrics, self.model
         plural = "" if model.n_components_ == 1 else "s"
         first = (
@@ -320,7 +320,7 @@ the data need.
         ]
 
     def cautions(self, run: Run) -> list[str]:
-        """About features that are none, or that only some draws or chains have."""
+        """Warn if there are no features, or if only some draws or chains have one."""
         m, model = run.metrics, self.model
         if model.n_components_ == 0:
             return ["No feature is worth its cost: the rows look like noise around zero."]
@@ -339,7 +339,7 @@ the data need.
         return sentences
 
     def purpose(self, run: Run, k: int) -> list[str]:
-        """What a feature adds to the rows that have it, and how sure it is."""
+        """What a feature adds to the rows that have it, and how certain it is."""
         presence = float(self.model.presence_[k])
         sure = "every draw" if presence > 0.999 else f"{100 * presence:.0f} % of the draws"  # noqa: PLR2004
         return [*super().purpose(run, k), f"Found in {sure} of the chains."]
@@ -383,7 +383,7 @@ def _rms(values: np.ndarray) -> float:
 
 
 def _rms_of_rows(gap: np.ndarray) -> np.ndarray:
-    """Root mean square of each row over its seen entries; NaN for a row without any."""
+    """Root mean square of each row over its observed entries; NaN for a row without any."""
     seen = ~np.isnan(gap)
     squares = np.where(seen, gap**2, 0.0).sum(axis=1)
     n_seen = seen.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What a fit is asked for, in the units of its rows: scaling, design and values of the sampler."""
+"""Settings of a fit in the units of its rows: scaling, design and values of the sampler."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.storage import fingerprint
 
 GAMMA_SHAPE = 2.0
-"""Shape of the distribution of lengths, where none is given."""
+"""Default shape of the distribution of lengths."""
 
 PAPER_NOISE = 0.25
 """Noise variance of the paper's rule, for data of unit variance."""
 MAX_CONCENTRATION = 1e6
 DEFAULT_COSINE = 0.1
-"""Strength of the repulsion where none is given."""
+"""Default strength of the repulsion."""
 SMALLEST, LARGEST = 1e-120, 1e120
-"""Sizes of data whose squares are numbers."""
+"""Range of data whose squares neither overflow nor underflow."""
 FARTHEST = 1e15
-"""Most that an entry of new rows may be, in units of the spread of the rows fitted to."""
+"""Largest entry of new rows, in units of the spread of the training rows."""
 RANGE = 1e8
 """Settings in units of the data may be this many times larger or smaller than the spread."""
 BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**19
-"""Entries that births and cycles of small features may read in a sweep: small data have time."""
+"""Entries that births and cycles of small features may read in a sweep: small data allow more
+passes."""
 BLOCK_ENTRIES = 2**20
-"""Entries looked at together."""
+"""Entries read at once."""
 
 
 class Values(NamedTuple):
-    """Numbers above the features, in the units of the scaled rows; None is to be found."""
+    """Hyperparameters in the units of the scaled rows; None is to be learned."""
 
     alpha: float | None
     discount: float
@@ -59,7 +60,7 @@ class Scaling(NamedTuple):
         """Scaled rows, and the offset still to be subtracted from them; sparse stays sparse."""
         dtype = jnp.result_type(float)
         if not sparse.issparse(X):
-            # In double precision: far from 0 there would be no digits left for differences.
+            # In double precision: far from 0, single precision has no digits left for differences.
             return self._scaled(np.asarray(X, np.float64) - self.shift, dtype), None
         rows = sparse.csr_matrix(X, dtype=np.float64, copy=True)
         rows.data = self._scaled(rows.data, dtype)
@@ -79,7 +80,7 @@ class Scaling(NamedTuple):
 def learn_scaling(X: Any, *, standardise: bool) -> Scaling:
     """Column means if wanted, and the standard deviation of all entries around the common mean.
 
-    One scale for all columns keeps the noise the same in all of them, as the model has it.
+    One scale for all columns keeps the noise the same in all of them, as the model assumes.
     """
     dim = X.shape[1]
     largest = _largest(X)
@@ -99,7 +100,7 @@ def learn_scaling(X: Any, *, standardise: bool) -> Scaling:
     for block in _blocks(X):
         scaled = block.values / largest
         energy += np.sum(scaled**2)
-        # Around the middle, not as a difference of squares, which would lose every digit.
+        # Deviations from the mean: a difference of squares would lose every digit.
         stored = np.sum((scaled - middles[block.columns]) ** 2)
         around += stored + np.sum(block.n_zeros * middles**2)
     scale = np.sqrt(around / total) if around > 1e-20 * energy else 0.0
@@ -142,7 +143,7 @@ def _blocks(X: Any) -> Iterator[_Block]:
 
 
 def _largest(X: Any) -> float:
-    """Largest absolute entry, 1 where there is none."""
+    """Largest absolute entry; 1 if there is none."""
     return max((np.max(np.abs(b.values), initial=0.0) for b in _blocks(X)), default=0.0) or 1.0
 
 
@@ -215,7 +216,7 @@ def design_of(
 
 
 def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyper:
-    """Hyperparameters to begin with; those that are learned fit the start."""
+    """Initial hyperparameters; learned ones are fitted to the start."""
     n_features = len(start.features)
     harmonic = np.sum(1.0 / np.arange(1, rows.n_rows + 1))
     lengths = np.linalg.norm(start.features, axis=1)
@@ -236,12 +237,12 @@ def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyp
 
 
 def _affordable(n_entries: int, shape: tuple[int, int], limits: tuple[int, int]) -> int:
-    """Passes over the rows that read so many entries, within limits."""
+    """Number of passes over the rows that read this many entries, within limits."""
     return int(np.clip(n_entries // (shape[0] * shape[1]), *limits))
 
 
 def _check_unit(name: str, setting: Any, scale: float) -> None:
-    """Refuse a setting in units of the data that has nothing to do with them."""
+    """Reject a setting whose size cannot be in units of the data."""
     if setting is None or isinstance(setting, str):
         return
     if not 1.0 / RANGE <= setting / scale <= RANGE:
@@ -262,7 +263,7 @@ def _concentration(prior: MutualAngularPrior, dim: int, value: Any) -> float:
 def fingerprint_of(
     settings: dict[str, Any], matrix: Any, offset: np.ndarray | None, seed: int
 ) -> str:
-    """A hash of data and settings, so that a checkpoint of another fit is refused."""
+    """A hash of data and settings, so that a checkpoint of another fit is rejected."""
     is_sparse = sparse.issparse(matrix)
     parts = (matrix.data, matrix.indices, matrix.indptr) if is_sparse else (matrix,)
     arrays = {f"rows_{i}": np.asarray(part) for i, part in enumerate(parts)}

@@ -3,8 +3,8 @@ r"""The infinite latent feature model: each row is a sum of a few features, plus
 .. math:: x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I), \qquad w_k = r_k \hat w_k,
 
 with on/off assignments :math:`z_{nk} \sim \mathrm{Bernoulli}(\mu_k)` and weights :math:`\mu_k` of
-an Indian buffet or its power-law extension. Here are its nouns: the design of a sampler, the state
-of a chain, the statistics that the likelihood needs, and a draw as it is kept.
+an Indian buffet or its power-law extension. This file has its data types: the design of a sampler,
+the state of a chain, the statistics that the likelihood needs, and a kept draw.
 
 Only the features down to the last active one are held; arrays have room for more, filled with
 zeros, so that their shapes do not change.
@@ -28,23 +28,23 @@ from wideangle.types import Array, Components, Scalar
 
 LEARNABLE = ("mass", "noise", "concentration", "rate", "discount", "strength")
 ROOMS = (48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
-"""Sizes of the arrays: few, because each is a compilation."""
+"""Sizes of the arrays: few, because each needs a compilation."""
 WIDE = 1024
 """Size from which arrays grow for features that are in use, not for unused ones."""
 
 
 N_PROBES, PROBE_STRIDE = 16, 7919
-"""Entries at which chains are watched, and what lies between their columns (a prime)."""
+"""Number of entries at which chains are watched, and the step between their columns (a prime)."""
 MOST_SPARE = 16
-"""Slots kept free for features that are born in a sweep: as many more than die never are."""
+"""Slots kept free for features born in a sweep: births never exceed deaths by more."""
 
 
 class RoomError(RuntimeError):
-    """More features than the arrays may ever hold."""
+    """There are more features than the arrays can ever hold."""
 
 
 class Gamma(NamedTuple):
-    """Shape and rate of a Gamma distribution of a positive number above the features."""
+    """Shape and rate of the Gamma prior of a positive hyperparameter."""
 
     shape: float
     rate: float
@@ -55,7 +55,7 @@ UNIT = Gamma(1.0, 1.0)
 
 @dataclass(frozen=True)
 class Design:
-    """Settings of the sampler; hashable, so that a compiled program can be found again.
+    """Settings of the sampler; hashable, so that compiled programs are reused.
 
     Parameters
     ----------
@@ -69,10 +69,10 @@ class Design:
     learned
         Names out of :data:`LEARNABLE`; the rest stays at its value.
     mass, noise, rate
-        Distributions of the learned numbers; that of ``noise`` is of the precision.
+        Priors of the learned numbers; that of ``noise`` is for the precision.
     hamiltonian
         Move directions and lengths together by Hamiltonian trajectories instead of one feature
-        after the other: what a GPU is good at.
+        after the other, which suits a GPU.
     """
 
     features: str = "polar"
@@ -84,13 +84,14 @@ class Design:
     rate: Gamma = UNIT
     hamiltonian: bool = False
     n_relocations: int = 16
-    """Single features offered another place in the order, per sweep, beside all at once."""
+    """Single features proposed another place in the order, per sweep, in addition to a move of all
+    at once."""
     n_null_moves: int = 3
     """Births or deaths of features that explain nothing, per sweep."""
     n_anchored_moves: int = 3
     """Births or deaths of features that explain a row, and others with it, per sweep."""
     n_cycles: int = 8
-    """Small features that are moved by themselves, per sweep."""
+    """Small features that are moved separately, per sweep."""
 
     @property
     def n_births(self) -> int:
@@ -99,7 +100,7 @@ class Design:
 
     @property
     def n_spare(self) -> int:
-        """Slots kept free for them: some are born, others die."""
+        """Slots kept free for births, net of deaths."""
         return min(self.n_births, MOST_SPARE)
 
     def without_births(self) -> Design:
@@ -112,7 +113,7 @@ class Design:
 
 
 class Hyper(NamedTuple):
-    """Numbers above the features; each may be fixed or learned."""
+    """Hyperparameters; each may be fixed or learned."""
 
     buffet: Buffet
     noise_variance: Scalar
@@ -128,16 +129,16 @@ class Hyper(NamedTuple):
 )
 @dataclass(frozen=True)
 class StoredAssignments:
-    """Assignments that are stored outside of the state: what a sweep needs of them.
+    """What a sweep needs of assignments that are stored outside the state.
 
-    Features change places several times in a sweep; their columns, which may be large or on disk,
-    do so once, or never.
+    Features are reordered several times in a sweep; their columns, which may be large or on disk,
+    at most once.
     """
 
     counts: Array
     """(K,) rows that use each feature."""
     columns: Array
-    """(K,) which of the stored columns each feature has; -1 is none, and nothing but zeros."""
+    """(K,) index of each feature's stored column; -1 means no column, that is all zeros."""
     n_rows: int
 
     @property
@@ -183,7 +184,7 @@ class Features(NamedTuple):
 
 
 class FeatureStats(NamedTuple):
-    """All that the likelihood needs of rows and assignments, however many rows there are."""
+    """Sufficient statistics of rows and assignments; their size does not grow with N."""
 
     gram: Array
     """(K, K) :math:`Z^\\top Z`; its diagonal counts the rows that use each feature."""
@@ -201,17 +202,17 @@ class FeatureStats(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """One draw as it is kept: live features only, on the host."""
+    """One kept draw: live features only, on the host."""
 
     weights: np.ndarray
-    """(K,) chance that a row uses each feature."""
+    """(K,) probability that a row uses each feature."""
     vectors: np.ndarray
     """(K, D)."""
     hyper: Hyper
     packed: np.ndarray
     """(N, ceil(K / 8)) uint8: assignments, eight to a byte."""
     worth: np.ndarray
-    """(K,) log-likelihood of the rows lost without each feature, minus its price."""
+    """(K,) loss in log-likelihood without each feature, minus its price."""
 
     @property
     def assignments(self) -> np.ndarray:
@@ -225,7 +226,7 @@ class Draw(NamedTuple):
 
 
 def probes(n_rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the entries at which chains are watched, all over the data."""
+    """Rows and columns of the entries at which chains are watched, spread over the data."""
     index = np.arange(N_PROBES)
     return index * n_rows // N_PROBES, (index * PROBE_STRIDE) % dim
 
@@ -250,14 +251,14 @@ def counts_of(features: Features) -> Array:
 
 
 def detached(features: Features) -> Features:
-    """Without the assignments themselves, which stay with the caller."""
+    """The state without its assignments, which stay with the caller."""
     index = jnp.arange(features.room)
     stored = StoredAssignments(counts_of(features), index, features.assignments.shape[0])
     return features._replace(assignments=stored)
 
 
 def attached(features: Features, stored: Array) -> Features:
-    """With the stored assignments again, columns in their new places."""
+    """The state with its stored assignments, columns in their new places."""
     assert isinstance(features.assignments, StoredAssignments)
     columns = features.assignments.columns
     return features._replace(assignments=jnp.where(columns >= 0, stored[:, columns], 0))
@@ -271,9 +272,10 @@ def smallest_active(weights: Array, active: Array) -> Scalar:
 def level_bound(weights: Array, active: Array, n_rows: int) -> Scalar:
     r"""Bound of the slice level, :math:`\min(\mu^*, 1/N)`.
 
-    Any bound that is a function of :math:`\mu^*` is exact as long as the density of the level,
-    one over the bound, is paid for. With :math:`\mu^*` itself a model whose features are all common
-    could hardly gain a rare one: a level above :math:`1/N` leaves no inactive feature to use.
+    Any bound that is a function of :math:`\mu^*` is exact as long as the density of the level, one
+    over the bound, is accounted for. With :math:`\mu^*` itself a model whose features are all
+    common could hardly gain a rare one: a level above :math:`1/N` leaves no inactive feature to
+    use.
     """
     return jnp.minimum(smallest_active(weights, active), 1.0 / n_rows)
 
@@ -298,7 +300,7 @@ def reorder(features: Features, order: Array, n_live: Array) -> Features:
 
 
 def with_room(features: Features, room: int) -> Features:
-    """The same features in arrays with more room, or with less where it is empty."""
+    """The same features in larger arrays, or in smaller ones if the rest is empty."""
     if room == features.room:
         return features
 
@@ -317,7 +319,7 @@ def with_room(features: Features, room: int) -> Features:
 
 
 def room_for(n_features: int) -> int:
-    """Smallest size of the arrays that leaves space for some more features.
+    """Smallest array size with space for some more features.
 
     Every sweep draws inactive ones below the last, in proportion to alpha, and so to the number of
     features; too little space costs a compilation, too much costs every sweep.
@@ -333,12 +335,12 @@ def room_for(n_features: int) -> int:
 
 
 def more_room(features: Features, design: Design) -> int | None:
-    """Size of the arrays for a sweep that found them too small; None if it must do without.
+    """New size for a sweep that found the arrays too small; None if they cannot grow.
 
     The level of the slice can fall so low, above all under the power law, that thousands of unused
-    features lie above it. A sweep with such a level draws new weights and leaves the assignments
-    as they are. What decides this, the level and how many features are above it, is not changed by
-    assignments or (``births.most_slots``) by births, so their distribution stays what it is.
+    features lie above it. A sweep with such a level draws new weights and leaves the assignments as
+    they are. This decision depends on the level and the number of features above it, which neither
+    assignments nor births (``births.most_slots``) change, so the target distribution is preserved.
     Ordered features follow the Indian buffet, whose levels hold few unused ones.
     """
     wide = features.room >= WIDE and 2 * int(features.n_live) < features.room
@@ -382,11 +384,11 @@ def price(counts: Any, squares: Any, noise_variance: float, n_rows: int, dim: in
 def worth(
     vectors: Any, noise_variance: float, gram: np.ndarray, cross: np.ndarray, n_rows: int
 ) -> np.ndarray:
-    """What is lost without each feature, minus its price, (K,).
+    """Loss in log-likelihood without each feature, minus its price, (K,).
 
     A draw holds a few features that explain nothing, because the prior puts them there. A feature
-    *matters* if it is worth more than nothing: removing it costs more log-likelihood than the nats
-    needed to write down its rows and its vector.
+    *matters* if its worth is positive: removing it costs more log-likelihood than the nats needed
+    to write down its rows and its vector.
     """
     squares = np.sum(np.asarray(vectors, np.float64) ** 2, axis=1)
     needed = price(np.diagonal(gram), squares, noise_variance, n_rows, vectors.shape[1])

@@ -1,4 +1,4 @@
-"""Experts that say which class a row is of: their likelihood, and predictions from draws."""
+"""Experts that predict the class of a row: their likelihood, and predictions from draws."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from wideangle.posterior import Draws
 from wideangle.types import Array
 
 DECIMALS = 3
-"""Of probabilities that are watched: whether one is 1e-9 or 1e-18 matters to nobody, and mixes
-slowly."""
+"""Rounding of probabilities that are watched: whether one is 1e-9 or 1e-18 does not matter, and
+mixes slowly."""
 
 
 class _ClassExperts:
-    """What experts for two classes and for more have in common."""
+    """What experts for two classes and for more share."""
 
     alike: ClassVar[bool] = True
     floor: ClassVar[None] = None
@@ -128,7 +128,7 @@ class SoftmaxExperts(_ClassExperts):
 
 
 def experts_for(n_classes: int) -> LogisticExperts | SoftmaxExperts:
-    """The piece for a number of classes."""
+    """The expert likelihood for a number of classes."""
     return LogisticExperts() if n_classes <= 2 else SoftmaxExperts(n_classes)  # noqa: PLR2004
 
 
@@ -137,14 +137,14 @@ def _logistic_start(data: Data, n_outputs: int) -> np.ndarray:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    # NumPy's arrays: JAX would compile how rows are chosen for each number of them.
+    # NumPy arrays: JAX would compile the choice of rows for each number of them.
     rows, targets, weights = (x if sp.issparse(x) else np.asarray(x) for x in some_rows(data))
     found = np.zeros((n_outputs, data.rows.shape[1]))
     live = weights > 0
     if len(np.unique(targets[live])) < 2:  # noqa: PLR2004
         return found
     model = LogisticRegression(fit_intercept=False, max_iter=100)
-    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # the same for any threads
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):  # same for any thread count
         # A rough fit is enough: noise is added to it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(rows[live], targets[live], sample_weight=weights[live])
@@ -181,7 +181,7 @@ def _over_draws(
     *,
     uncertain: bool,
 ) -> np.ndarray:
-    """Class probabilities and, if asked for, their entropy, averaged over draws, (N, C + 1)."""
+    """Class probabilities and optionally their entropy, averaged over draws, (N, C + 1)."""
     found = over_draws(
         partial(_on_host, uncertain), partial(_on_device, expert), draws, rows, chain_weights
     )
@@ -221,7 +221,7 @@ def probabilities(weights: Weights, rows: Any) -> np.ndarray:
 
 
 def _means(scores: np.ndarray) -> np.ndarray:
-    """What experts say, (S, K, O, n) to (S, K, C, n), exact also of rare classes."""
+    """Class probabilities of experts, (S, K, O, n) to (S, K, C, n), exact for rare classes too."""
     n_draws, n_experts, n_outputs, n = scores.shape
     if n_outputs > 1:
         return softmax(scores.reshape(-1, n_outputs, n)).reshape(scores.shape)

@@ -32,11 +32,11 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         Number of experts K.
     prior : name, settings object, ComponentPrior, or (gate, experts)
         Prior of the weight vectors of gate and experts: ``"mutual-angular"``
-        (:class:`~wideangle.MutualAngularPrior`) pushes them to different directions, ``"vmf"``
+        (:class:`~wideangle.MutualAngularPrior`) pushes them in different directions, ``"vmf"``
         (:class:`~wideangle.VonMisesFisherPrior`) draws directions independently, ``"gaussian"``
         (:class:`~wideangle.GaussianPrior`) is the usual baseline, ``"dpp"``
         (:class:`~wideangle.DeterminantalPrior`) the determinantal one. A pair gives gate and
-        experts different priors; a distribution of your own is used as it is.
+        experts different priors; a custom distribution is used as it is.
     inference : name or settings object
         ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
         (:class:`~wideangle.Variational`) approximates it, ``"map"``
@@ -49,7 +49,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     class_weight : dict or "balanced", optional
         As in scikit-learn.
     checkpoint : path, optional
-        MCMC and VI: folder to save the run to while it lasts; a fit with the same data and
+        MCMC and VI: folder to save progress to; a fit with the same data and
         settings continues where it stopped, to the same bits.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
@@ -75,10 +75,10 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     n_used_ : float
         Mean number of experts with more than 1 % of the gate's mass.
     chain_weights_ : array (n_chains,)
-        Weight of each chain in predictions: equal, or with ``combine="stacking"`` those with which
-        left-out training rows are predicted best. All other results weight chains equally.
+        Weight of each chain in predictions: equal, or with ``combine="stacking"`` the weights that
+        best predict left-out training rows. All other results weight chains equally.
     trace_ : Draws
-        Of every draw, quantities that do not depend on how experts are numbered.
+        Quantities of every draw that do not depend on how experts are numbered.
     diagnostics_ : Summary
         R-hat and effective sample size of the trace (MCMC); ``needed`` marks what predictions
         depend on.
@@ -158,8 +158,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         source : RowSource
             ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own.
         buffer_bytes : int
-            Rows held at a time, among which minibatches are mixed. Should be many times the size
-            of a block where the file is sorted.
+            Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
+            be many times the size of a block.
         """
         found = partial(stream.classes_of, class_weight=self.class_weight)
         return self._fit_stream(source, found, buffer_bytes)
@@ -171,11 +171,11 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         return experts_for(len(self.classes_))
 
     def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
-        """Class probabilities of the rows of a source, a block at a time, in its order."""
+        """Class probabilities of the rows of a source in order, a block at a time."""
         return map(self._proba, self._blocks(source))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, averaged over the posterior: over 64 to 256 of its draws."""
+        """Class probabilities, averaged over 64 to 256 posterior draws."""
         return self._proba(self._rows(X))
 
     def _proba(self, rows: Any) -> np.ndarray:
@@ -184,7 +184,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of :meth:`predict_proba`."""
-        with np.errstate(divide="ignore"):  # minus infinity, where a probability is 0
+        with np.errstate(divide="ignore"):  # minus infinity if a probability is 0
             return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
@@ -206,7 +206,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         return {"class": self.classes_}
 
     def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
-        """Classes as places in ``classes_``; unknown ones are refused."""
+        """Classes as indices into ``classes_``; unknown ones are rejected."""
         y = column_or_1d(y)
         places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if len(y) != n_rows or np.any(self.classes_[places] != y):
@@ -218,7 +218,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
 
     def _target_meta(self) -> dict[str, Any]:
         classes = {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()}
-        # Refuse now what would be refused when loaded.
+        # Reject now what loading would reject.
         files.classes_from(classes, self._expert.n_outputs)
         return {"classes": classes}
 

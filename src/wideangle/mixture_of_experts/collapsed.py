@@ -4,8 +4,8 @@ r"""Variational bound of the mixture of experts with the choice summed out.
           - \tau\,\mathrm{KL}(q\,\|\,p), \qquad h_{nk} = \eta_k\cdot x_n,\;
           \ell_{nk} = \log p_k(y_n\mid\beta_k\cdot x_n)
 
-A row sees q only through its projections on the K gate and K O expert vectors, so noise is drawn
-per projection and never per weight: K (O + 1) numbers a row whatever the dimension, and a gradient
+A row depends on q only through its projections on the K gate and K O expert vectors, so noise is
+drawn per projection and not per weight: K (O + 1) numbers per row in any dimension, and a gradient
 with little variance. No bound on the softmax and no factor for the choice is needed.
 
 Paper: Section 3.3 and Appendix A. Differs from the paper: it keeps a factor for the choice and
@@ -32,11 +32,11 @@ from wideangle.types import Array, Key, Scalar
 
 
 class Terms(NamedTuple):
-    """What is maximised beside the data."""
+    """The terms of the objective that do not depend on the data."""
 
     priors: Priors
     temperature: Array
-    r"""Weight :math:`\tau` of the divergence; below 1 the objective is not a bound any more."""
+    r"""Weight :math:`\tau` of the divergence; below 1 the objective is no longer a bound."""
     regulariser: Regulariser | None = None
 
 
@@ -70,13 +70,13 @@ def objective(
 
     Paper: Eq. (regularised bound) in Section 3.4 for the terms in Omega (BMEM-PR).
     """
-    # vmap and not two calls: what does not depend on the noise is traced and compiled once.
+    # vmap instead of two calls: what does not depend on the noise is traced and compiled once.
     both = jax.vmap(lambda z: expected_log_lik(expert, guides, z, data))(jnp.stack([noise, -noise]))
     return jnp.mean(both) + _beside_the_data(key, guides, terms)
 
 
 def _beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:
-    """The part of :func:`objective` that does not see the data."""
+    """The part of :func:`objective` that does not depend on the data."""
     value = terms.temperature * negative_kl(key, guides, terms.priors)
     for guide in guides:
         if isinstance(guide, HierarchicalGuide):
@@ -99,7 +99,7 @@ def n_noise(expert: ExpertLikelihood, guides: Guides) -> int:
 
 
 def expected_log_lik(expert: ExpertLikelihood, guides: Guides, noise: Array, data: Data) -> Scalar:
-    """Log-likelihood of a data at one draw of its projections."""
+    """Log-likelihood of the data at one draw of its projections."""
     split = guides.gate.n_noise(1)
     gate = guides.gate.scores(data.rows, noise[:split])[:, 0]
     scores = guides.experts.scores(data.rows, noise[split:])

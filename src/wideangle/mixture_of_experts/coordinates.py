@@ -1,4 +1,4 @@
-r"""Coordinates in which the posterior of a mixture of experts is easy to walk through.
+r"""Coordinates in which the posterior of a mixture of experts is easy to sample.
 
 Two changes of variable, one after the other:
 
@@ -6,9 +6,9 @@ Two changes of variable, one after the other:
    deviations and scales of a hierarchical prior, directions and log-lengths of a polar one (see
    :class:`~wideangle.priors.support.PolarTransform`), division by the scale for a Gaussian one.
 2. From x to u, x = L u, in which the *posterior* is close to a standard Gaussian. L is the same for
-   all components and all chains: its blocks come from the Fisher information, averaged over
-   typical points. One matrix for each chain and component would fit each of them better, but the
-   points that chains pass through have different informations, and it is their mean that counts.
+   all components and all chains: its blocks come from the Fisher information, averaged over typical
+   points. One matrix for each chain and component would fit its point better, but the information
+   changes along a chain, and its mean is what matters.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from wideangle.priors.components import (
 from wideangle.types import Array, Components, Key, Scalar
 
 WIDEST = 2048
-"""Most columns that are whitened together; more are whitened one by one."""
+"""Most columns that are whitened jointly; more are whitened one by one."""
 SPREADS = 0.1, 1.0
 """Bounds on the standard deviations of scales and lengths: typical points are few."""
 FEW_DRAWS = 10
-"""Draws that the information counts for, next to variances of draws."""
+"""Number of draws that the information counts as, relative to variances of draws."""
 OF_CHOICE = 0.1
-"""Share of the information that seeing the choice of expert would give; see fisher_whitening."""
+"""Share taken from the information as if the choice of expert were observed; see
+fisher_whitening."""
 
 
 class Coordinates(NamedTuple):
     """Free coordinates of K components in p dimensions."""
 
     vectors: Array
-    """(K, p): deviations, or directions times a length that means nothing."""
+    """(K, p): deviations, or directions times an arbitrary length."""
     lengths: Any = None
     """(K,): standardised log-lengths of a polar prior, else None."""
     common: Any = None
     """(p,): the common vector of a hierarchical prior, else None."""
     log_scales: Any = None
-    """Logarithms of its scales, None where it has none."""
+    """Logarithms of its scales, None if it has none."""
 
 
 Prior: TypeAlias = ComponentPrior | HierarchicalComponents
@@ -91,7 +92,7 @@ def from_vectors(prior: Prior, vectors: Array) -> Coordinates:
     """Free coordinates of component vectors.
 
     A hierarchical prior has many such points. This one has the mean as common vector, and scales
-    that make the coordinates as large as a draw from the prior.
+    for which the coordinates are as large as a draw from the prior.
     """
     if isinstance(prior, PolarComponents):
         directions, lengths = Components.from_vectors(vectors)
@@ -122,7 +123,8 @@ def log_prior(prior: Prior, x: Coordinates) -> Scalar:
         return value if x.log_scales is None else value + log_exponential(x.log_scales)
     if isinstance(prior, PolarComponents):
         components = _to_components(prior, x)
-        # The length of x.vectors is free: it has the distribution of that of a Gaussian vector.
+        # The length of x.vectors is arbitrary: it has the distribution of a Gaussian vector's
+        # length.
         return prior.log_prob_polar(components) + jnp.sum(jnp.log(components.magnitudes)) + square
     size = prior.n_components * prior.dim
     scale = prior.scale  # pyright: ignore[reportAttributeAccessIssue]
@@ -132,8 +134,8 @@ def log_prior(prior: Prior, x: Coordinates) -> Scalar:
 def log_volume(prior: Prior, x: Coordinates) -> Scalar:
     """What to add to :func:`log_prior` before *maximising* it.
 
-    The length of x.vectors, which means nothing under a polar prior, has its mode at 0, where there
-    is no direction; with the volume of its shell it sits at sqrt(p - 1).
+    The length of x.vectors, which is arbitrary under a polar prior, has its mode at 0, where there
+    is no direction; with the volume of its shell the mode is at sqrt(p - 1).
     """
     if not isinstance(prior, PolarComponents):
         return jnp.zeros(())
@@ -153,12 +155,12 @@ def point_of(priors: Priors, weights: Weights) -> Point:
 
 
 def flat_experts(experts: Array) -> Array:
-    """Weights of experts as the priors see them: (..., K, O, p) as (..., K, O p)."""
+    """Weights of experts in the shape that priors use: (..., K, O, p) as (..., K, O p)."""
     return experts.reshape(*experts.shape[:-2], -1)
 
 
 def as_weights(gate: Array, experts: Array, n_outputs: int) -> Weights:
-    """Weights from vectors as the priors see them, (..., K, p) and (..., K, O p)."""
+    """Weights from vectors in the shape that priors use, (..., K, p) and (..., K, O p)."""
     return Pair(gate, experts.reshape(*experts.shape[:-1], n_outputs, gate.shape[-1]))
 
 
@@ -176,7 +178,7 @@ def scales_of(priors: Priors, x: Point) -> dict[str, Array]:
 
 
 def common_of(prior: Prior, x: Coordinates) -> Array | None:
-    """The common vector, where the prior has one."""
+    """The common vector, if the prior has one."""
     if x.common is None:
         return None
     return prior.scales(x.log_scales)[1] * x.common  # pyright: ignore[reportAttributeAccessIssue]
@@ -202,7 +204,7 @@ def _draw_coordinates(key: Key, prior: Prior) -> Coordinates:
 
 
 class Problem(NamedTuple):
-    """All that the posterior of a mixture of experts depends on."""
+    """Everything that the posterior of a mixture of experts depends on."""
 
     priors: Priors
     expert: ExpertLikelihood
@@ -231,7 +233,8 @@ class Root(NamedTuple):
     width: Array
     """(p,): standard deviations along the axes."""
     share: Array
-    """(p,): how much of what is known along an axis comes from the data and not from the prior."""
+    """(p,): share of the precision along each axis that comes from the data and not from the
+    prior."""
 
     @property
     def pattern(self) -> str:
@@ -258,9 +261,9 @@ Whitening: TypeAlias = Pair[Metric]
 def unwhiten(whitening: Whitening, u: Point) -> tuple[Point, Scalar]:
     r"""Coordinates x of u, and the logarithm of the Jacobian.
 
-    Along an axis on which the data say little, vectors in units of their scale are what is close
-    to a standard Gaussian; where the data say much, the vectors themselves are. So an axis with
-    share e is stretched by :math:`(\tau/\tau_0)^{-e}`, where :math:`\tau_0` is the usual scale.
+    Along an axis where the data are weak, vectors in units of their scale are close to a standard
+    Gaussian; where the data are strong, the vectors themselves are. So an axis with share e is
+    stretched by :math:`(\tau/\tau_0)^{-e}`, where :math:`\tau_0` is the usual scale.
     """
     gate, experts = map(_unwhiten_one, whitening, u)
     return Pair(gate[0], experts[0]), gate[1] + experts[1]
@@ -300,7 +303,7 @@ def _whiten_one(metric: Metric, x: Coordinates) -> Coordinates:
 
 
 def _by_part(metric: Metric, moved: Array) -> tuple[Scalar | None, Scalar | None]:
-    """Log scales relative to the usual ones: of the deviations, and of the common vector."""
+    """Log scales of the deviations and of the common vector, relative to the usual ones."""
     both = metric.common is None or len(moved) > 1
     return (moved[0], moved[-1]) if both else (None, moved[0])
 
@@ -345,18 +348,18 @@ def fisher_whitening(
     r"""Whitening from the Fisher information, averaged over typical points and over components.
 
     Precision of the coordinates of one vector: :math:`j^2 F + I`, with j the derivative of the
-    vector in them. F is mostly what the targets say, with :math:`r` the responsibilities after the
-    target,
+    vector in them. F is mostly the information in the targets, with :math:`r` the responsibilities
+    given the target,
 
     .. math:: F = \frac1K\sum_{nk} w_n(r_{nk} - \pi_{nk})^2\,x_nx_n^\top,\qquad
               F = \frac1{KO}\sum_{nko} w_n r_{nk}^2 I_{oo}(s_{nk})\,x_nx_n^\top
 
-    for gates and for experts; where outputs are not alike, each has the sum of its own
-    :math:`I_{oo}`. A share of it (:data:`OF_CHOICE`) is what one would know if the
-    choice of expert were seen: :math:`\pi_{nk}(1-\pi_{nk})` and :math:`\pi_{nk}`. That is too much
-    where experts agree, and alone makes slow chains; but it bounds the other part, which may be
-    small at some points and large at others. The common vector of experts is one for all of
-    them, and has their sum. Scales and lengths have the standard deviations of the typical points.
+    for gates and for experts; if outputs are not alike, each has the sum of its own :math:`I_{oo}`.
+    A share of F (:data:`OF_CHOICE`) is the information as if the choice of expert were observed:
+    :math:`\pi_{nk}(1-\pi_{nk})` and :math:`\pi_{nk}`. That is too much where experts agree, and
+    alone makes slow chains; but it bounds the other part, which may be small at some points and
+    large at others. The common vector is shared by all experts and has the sum of their
+    information. Scales and lengths have the standard deviations of the typical points.
     """
     slopes = _square_slopes(priors, typical)
     n_points, _, p = typical.weights.gate.shape
@@ -385,9 +388,9 @@ def fisher_whitening(
 def refine(whitening: Whitening, priors: Priors, draws: dict[str, Any]) -> Whitening:
     """Widths and shares along the axes from draws (chain, draw, ...) instead of the information.
 
-    What is known of an expert depends on which rows it is chosen for, and that is not known: the
-    information, right for its axes, says too much about their widths. Only hierarchical priors:
-    under a polar one the length of x.vectors means nothing and is not drawn.
+    What is known about an expert depends on which rows it is chosen for, which is uncertain: the
+    information gives the right axes but too small widths. Only hierarchical priors: under a polar
+    one the length of x.vectors is arbitrary and is not drawn.
     """
     weights, scales = draws["weights"], draws.get("scales", {})
     found = []
@@ -411,7 +414,7 @@ def _scale(drawn: dict[str, Any], name: str, fixed: Any) -> Any:
 
 
 def _from_draws(root: Any, vectors: Any) -> Root:
-    """The root of standardised vectors (chain, draw, K, O p), with the axes there are."""
+    """The root of standardised vectors (chain, draw, K, O p), with the given axes."""
     n_draws, p = vectors.shape[1], root.width.shape[-1]
     along = vectors.reshape(*vectors.shape[:-1], -1, p)
     if root.basis is not None:
@@ -428,7 +431,7 @@ def _row_information(
 ) -> Array:
     """Weight of each row in the information of gates, experts and the common expert, (3, N).
 
-    Experts and the common expert have as many lines as there are kinds of outputs.
+    Experts and the common expert have one line for each kind of output.
     """
     gate_scores, scores = score(weights, data.rows)
     gate = jax.nn.softmax(gate_scores, axis=0)
@@ -472,7 +475,7 @@ def _square_slopes(priors: Priors, typical: Typical) -> tuple[Array, Array, Arra
 
 
 def _spreads(priors: Priors, typical: Typical) -> Pair[Any]:
-    """Of the typical points: spread of lengths, of log scales, and means of these."""
+    """Spread of lengths and of log scales over typical points, and means of the latter."""
     found = []
     vectors = typical.weights.gate, flat_experts(typical.weights.experts)
     for names, prior, one in zip((("gate",), ("experts", "common")), priors, vectors, strict=True):

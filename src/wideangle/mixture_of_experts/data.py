@@ -1,6 +1,6 @@
 """Rows, targets and weights of a mixture of experts: how they are prepared, and where they live.
 
-Also what can be said from them alone: the points that chains and ascents begin from.
+Also what follows from them alone: the starting points of chains and ascents.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from wideangle.sharding import current_mesh, spread
 from wideangle.types import Array, Key, as_dense, as_targets
 
 LARGEST = 1e12
-"""Prepared entries are cut off here: scores of such rows are certain, and float32 holds them."""
+"""Prepared entries are clipped here: predictions are certain beyond, and float32 holds the
+scores."""
 SMALLEST = 1e-100
-"""Columns of less spread than this count as constant."""
+"""Columns with less spread than this count as constant."""
 ROUNDED = 16
-"""So do columns of less spread than this many times the rounding of their numbers."""
+"""So do columns with less spread than this many times the rounding of their entries."""
 HEAVIEST = 1e12
-"""Most weight of all rows together: posteriors of more are points, and squares overflow."""
+"""Largest total weight of all rows: with more, posteriors are points and squares overflow."""
 CHUNK = 4096
-"""Rows looked at at once, where draws are many."""
+"""Rows handled at once when there are many draws."""
 CACHED = 2**16
-"""Entries that are scaled at a time: a cache holds them."""
+"""Entries scaled at a time: they fit the cache."""
 DENSE_LIMIT = 2**31
-"""Bytes up to which sparse rows are made dense where a method has no other way."""
+"""Largest size in bytes for which sparse rows are made dense if a method needs it."""
 SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
-"""Sparse rows stay sparse with at most this share of entries that are not 0 (with this many
-experts; fewer ask for a smaller share), and at least this many entries times experts in all:
-elsewhere matrix products were faster, on one core and with 5 to 30 experts."""
+"""Sparse rows stay sparse with at most this share of nonzero entries (with this many experts; fewer
+experts need a smaller share), and at least this many entries times experts in all: otherwise matrix
+products were faster, on one core and with 5 to 30 experts."""
 EXPERT_SCATTER, GATE_SCATTER = 1.1, 1.9
-"""Scatter of the first scores at a row of usual length."""
+"""Standard deviation of the initial scores at a row of usual length."""
 RIDGE_ROWS = 20_000
-"""Rows behind the regression that experts begin from."""
+"""Most rows for the regression that experts start from."""
 HASHED = 2**16
-"""Entries that are hashed at a time: a cache holds them."""
+"""Entries hashed at a time: they fit the cache."""
 ODD, TURN, SEED = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), 20_261_116
 """An odd multiplier, half the width of a number, and the seed of the multipliers of columns."""
 
@@ -52,8 +53,8 @@ class Data(NamedTuple):
 
     Targets (N,) are classes 0..C-1 or numbers in units of :class:`TargetScaling`.
 
-    Rows (N, p) are a dense array or a SciPy CSR matrix. What a compiled program is given may also
-    be :class:`ShardedRows`, spread over devices, or
+    Rows (N, p) are a dense array or a SciPy CSR matrix. Arguments of compiled programs may also be
+    :class:`ShardedRows`, spread over devices, or
     :class:`~wideangle.mixture_of_experts.sparse.SparseRows`, which stay on the host.
     """
 
@@ -72,7 +73,7 @@ class ShardedRows:
 
 
 def shard(data: Data, mesh: Mesh) -> Data:
-    """Dense data spread over a mesh; rows that fill it up have weight 0."""
+    """Dense data spread over a mesh; padding rows have weight 0."""
     rows, targets, weights = spread(tuple(data), mesh)
     return Data(ShardedRows(rows, mesh), targets, weights)
 
@@ -85,7 +86,7 @@ class Scaling(NamedTuple):
     intercept: bool
 
     def apply(self, X: Any) -> Any:
-        """Rows as the model sees them; sparse stays sparse."""
+        """Prepared rows; sparse stays sparse."""
         if sp.issparse(X):
             rows: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / self.scale)
             rows.data = np.clip(rows.data, -LARGEST, LARGEST).astype(np.float32)
@@ -97,7 +98,7 @@ class Scaling(NamedTuple):
         n_rows, p = X.shape
         rows = np.ones((n_rows, p + self.intercept), np.float32)
         size = max(CACHED // max(p, 1), 1)
-        with np.errstate(over="ignore"):  # what overflows is cut off just below
+        with np.errstate(over="ignore"):  # overflow is clipped just below
             for first in range(0, n_rows, size):
                 part = X[first : first + size] - self.shift  # in double precision
                 part /= self.scale
@@ -112,11 +113,11 @@ class TargetScaling(NamedTuple):
     scale: float
 
     def apply(self, y: np.ndarray) -> np.ndarray:
-        """As the model sees it."""
+        """In the model's units."""
         return ((np.asarray(y, np.float64) - self.shift) / self.scale).astype(np.float32)
 
     def restore(self, standard: Any) -> np.ndarray:
-        """In the user's units again."""
+        """Back in the user's units."""
         return self.shift + self.scale * np.asarray(standard, np.float64)
 
 
@@ -131,7 +132,7 @@ def learn_target_scaling(y: np.ndarray, weights: np.ndarray, *, intercept: bool)
 
 def target_scaling_from(mean: float, deviation: float, *, intercept: bool) -> TargetScaling:
     """From moments of the targets; a constant keeps its unit."""
-    if not intercept:  # nothing makes up for a shift then
+    if not intercept:  # nothing could absorb a shift
         return TargetScaling(0.0, float(_or_one(np.hypot(mean, deviation))))
     constant = deviation <= 1e-13 * abs(mean)  # what rounding leaves of equal numbers
     return TargetScaling(float(mean), 1.0 if constant else float(_or_one(np.asarray(deviation))))
@@ -140,7 +141,7 @@ def target_scaling_from(mean: float, deviation: float, *, intercept: bool) -> Ta
 def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: bool) -> Scaling:
     """Centre and scale real columns; leave 0/1 columns and constants alone.
 
-    One isotropic prior for all weights asks for columns of one scale. Indicator columns already
+    One isotropic prior for all weights needs columns on one scale. Indicator columns already
     have one: dividing a rare indicator by its small deviation would inflate it. Sparse columns are
     scaled by their root mean square and not shifted, which would fill them.
     """
@@ -158,12 +159,12 @@ def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: 
     exact = np.asarray(X, np.float64)
     binary = np.all((exact == 0) | (exact == 1), axis=0)
     if not intercept:
-        # Nothing makes up for a shift then; a constant column is the user's own intercept.
+        # No shift: nothing could absorb it, and a constant column is the user's intercept.
         unit = _or_one(np.abs(exact).max(axis=0))  # so that no square overflows
         rms = unit * np.sqrt(weights @ (exact / unit) ** 2 / total)
         return Scaling(shift, np.where(binary, 1.0, _or_one(rms)), intercept)
-    # Around one of the rows: entries far from 0 would have no digits left for their differences.
-    # Half of them: differences of the largest numbers are numbers, too.
+    # Relative to one of the rows: entries far from 0 would have no digits left for differences.
+    # Halved, so that differences of the largest floats do not overflow.
     around = 0.5 * exact[0]
     part = 0.5 * exact - around
     unit = _or_one(np.abs(part).max(axis=0))
@@ -182,7 +183,7 @@ def scaling_from(
     intercept: bool,
     dtype: Any = np.float64,
 ) -> Scaling:
-    """As :func:`learn_scaling` for dense rows, from moments that were summed up elsewhere."""
+    """Like :func:`learn_scaling` for dense rows, from given moments."""
     if not standardise:
         return Scaling(np.zeros_like(mean), np.ones_like(mean), intercept)
     if not intercept:
@@ -192,7 +193,7 @@ def scaling_from(
 
 
 def _centred(mean: np.ndarray, deviation: np.ndarray, binary: np.ndarray, dtype: Any) -> Scaling:
-    """Shift and scale; what differs in the last digits of its type only counts as constant."""
+    """Shift and scale; a column that varies in the last digits only counts as constant."""
     digits = np.finfo(np.result_type(dtype, np.float32)).eps
     constant = ~(deviation > ROUNDED * digits * np.abs(mean))
     scale = np.where(binary | constant, 1.0, _or_one(deviation))
@@ -232,9 +233,9 @@ def for_sampling(data: Data, n_experts: int) -> Data:
 
 
 def make_dense(data: Data) -> Data:
-    """All rows on the device, or on the host if they are to be spread over several.
+    """All rows on the device, or on the host if they will be spread over several devices.
 
-    Refuses sparse data that would not fit.
+    Raises an error for sparse data that would not fit.
     """
     rows = data.rows
     if sp.issparse(rows):
@@ -250,7 +251,7 @@ def make_dense(data: Data) -> Data:
 
 
 def sample(seed: int, data: Data, n_rows: int) -> Data:
-    """Some of the rows, each counting for more, filled up to one of few sizes."""
+    """Some of the rows, weighted up, padded to one of few sizes."""
     total = data.rows.shape[0]
     chosen = np.arange(total)
     if total > n_rows:
@@ -265,7 +266,7 @@ def fill(data: Data) -> Data:
     """Add rows of weight 0 up to a round number, so that many sizes share one program."""
     missing = round_up(len(data.targets)) - len(data.targets)
     pad = [np.pad(np.asarray(leaf), [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in data]
-    if current_mesh() is not None:  # one device need not hold all rows
+    if current_mesh() is not None:  # one device may be too small for all rows
         return Data(*pad)
     return Data(*map(jax.device_put, pad))  # compiles nothing
 
@@ -277,7 +278,7 @@ def round_up(n_rows: int) -> int:
 
 
 def chunks(rows: Any, dtype: Any = np.float32) -> Iterator[tuple[slice, np.ndarray]]:
-    """Dense chunks of few different sizes, with their places; the last is filled up with zeros."""
+    """Dense chunks of few different sizes, with their positions; the last is padded with zeros."""
     total = rows.shape[0]
     size = min(CHUNK, round_up(total))
     for first in range(0, total, size):
@@ -300,10 +301,10 @@ def scattered(
     n_components: int,
     dtype: Any = np.float32,
 ) -> tuple[Array, Array]:
-    """First vectors of several starts: experts around ``centre`` (O, p), gates around 0."""
+    """Initial vectors of several starts: experts around ``centre`` (O, p), gates around 0."""
     length = rms_length(data)
     centre = centre.ravel()
-    # NumPy's generator: a program for so few numbers takes longer to compile than the rest.
+    # NumPy's generator: for so few numbers, compiling would take longer than the rest.
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     shape = n_starts, n_components
     gate = generator.normal(size=(*shape, data.rows.shape[1])) * (GATE_SCATTER / length)
@@ -318,7 +319,7 @@ def some_rows(data: Data) -> Data:
 
 
 def rms_length(data: Data) -> float:
-    """Root mean square of the length of a row; rows count as much as they weigh."""
+    """Weighted root mean square of the length of a row."""
     rows, weights = data.rows, np.asarray(data.weights, np.float64)
     if sp.issparse(rows):
         squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
@@ -331,7 +332,7 @@ def rms_length(data: Data) -> float:
 
 
 def counted(data: Data) -> Data:
-    """Rows whose weight is more than 0 in single precision, each once; refuses extreme weights."""
+    """Distinct rows with positive weight in single precision; rejects extreme weights."""
     weights = data.weights
     total = float(np.max(weights, initial=0.0)) * len(weights)  # a bound that cannot overflow
     if total > HEAVIEST:
@@ -345,22 +346,22 @@ def counted(data: Data) -> Data:
             "sample_weight: all rows have weight 0 (or less than 1e-45, which is 0 in single "
             "precision); give some a positive one."
         )
-    # Not merely of no weight: other rows must not decide how columns are scaled.
+    # Rows of weight 0 are dropped, so that they do not affect the scaling of columns.
     return merged(data if np.all(live) else Data(*(part[live] for part in data)))
 
 
 def merged(data: Data) -> Data:
-    """Rows that occur several times become one that weighs as much as all of them.
+    """Duplicate rows become one with the sum of their weights.
 
-    A fit then depends on what the data say and not on how they are written down: a weight of three
-    and three equal rows give the same arrays, and so do rows in any order. Fits are equal to the
-    last bit, which sums over rows in single precision could not promise.
+    A fit then does not depend on how the data are written down: a weight of three and three equal
+    rows give the same arrays, and so do rows in any order. Fits are equal to the last bit, which
+    sums over rows in single precision could not guarantee.
 
     Rows are sorted by a hash of all their numbers, so neighbours have nothing in common: every
     n-th of them is a random sample.
     """
     codes = _codes(data.rows, np.asarray(data.targets, np.float64))
-    # By weight where codes are equal: then their sum is the same to the last bit, too.
+    # Equal codes are sorted by weight, so that sums of weights are equal to the last bit, too.
     order = np.lexsort((data.weights, codes))
     first = np.append(True, codes[order[1:]] != codes[order[:-1]])
     maybe = np.flatnonzero(~first)
@@ -380,7 +381,7 @@ def _equal(data: Data, one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _codes(rows: Any, targets: np.ndarray) -> np.ndarray:
-    """A number for each row, (N,); of entries that are 0 it does not depend, stored or not."""
+    """A hash of each row, (N,); zeros, stored or not, do not change it."""
     n_rows, p = rows.shape
     factors = np.random.default_rng(SEED).integers(0, 2**63, p + 1, np.uint64) * 2 + 1
     codes = _mixed(targets) * factors[-1]
@@ -396,6 +397,6 @@ def _codes(rows: Any, targets: np.ndarray) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """The bits of numbers, spread over all places; those of 0 and -0 are 0."""
+    """The bits of numbers, mixed over all positions; 0 and -0 give 0."""
     bits = (values + 0.0).view(np.uint64) * ODD
     return (bits ^ (bits >> TURN)) * ODD

@@ -1,4 +1,4 @@
-"""What the classifier and the regressor have in common as scikit-learn's estimators."""
+"""What the classifier and the regressor share as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROWS = {
     "dtype": [np.float64, np.float32],
     "ensure_all_finite": "allow-nan",
 }
-"""What scikit-learn checks of rows."""
+"""Options of scikit-learn's checks of rows."""
 
 
 class Uncertainty(NamedTuple):
@@ -60,7 +60,7 @@ class Uncertainty(NamedTuple):
 
 
 class MixtureOfExperts(Presented, NamedChoices):
-    """Experts chosen by a softmax gate; what they say of a row is up to the subclass."""
+    """Experts chosen by a softmax gate; the subclass defines what an expert predicts."""
 
     _choices: ClassVar[dict[str, Choices]] = {
         "prior": PRIORS,
@@ -78,7 +78,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         "random_state": ["random_state"],
     }
     file_kind: ClassVar[str]
-    """What a saved model says it is."""
+    """Kind of model, as written to a saved file."""
     n_experts: int
     prior: Any
     inference: Any
@@ -92,19 +92,19 @@ class MixtureOfExperts(Presented, NamedChoices):
     # ---- what differs
 
     def _experts(self) -> ExpertLikelihood:
-        """What one expert says, once the targets are known."""
+        """Likelihood of one expert, once the targets are known."""
         raise NotImplementedError
 
     def _in_units(self, found: Draws, n_counted: float) -> Draws:
-        """The trace in the units of the targets, of so many rows."""
+        """The trace in the units of the targets, for this many rows."""
         return found
 
     def _output_names(self) -> dict[str, Any]:
-        """Coordinates of the outputs of an expert, where it has several."""
+        """Coordinates of the outputs of an expert, if it has several."""
         raise NotImplementedError
 
     def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
-        """Targets of known rows as the model sees them."""
+        """Targets of training rows, encoded for the model."""
         raise NotImplementedError
 
     def _target_units(self) -> TargetScaling | None:
@@ -112,20 +112,20 @@ class MixtureOfExperts(Presented, NamedChoices):
         return None
 
     def _target_meta(self) -> dict[str, Any]:
-        """What a file says of the targets, in plain JSON."""
+        """Description of the targets for a file, in plain JSON."""
         raise NotImplementedError
 
     def _restore_targets(self, meta: dict[str, Any], n_outputs: int) -> None:
-        """Take up what :meth:`_target_meta` said, for experts of so many outputs."""
+        """Restore what :meth:`_target_meta` wrote, for experts with this many outputs."""
         raise NotImplementedError
 
     # ---- fitting
 
     filling_: Filling | None = None
-    """What stands for missing entries; None after a fit to sparse rows or to rows on disk."""
+    """Values that replace missing entries; None after a fit to sparse rows or rows on disk."""
 
     def _filled(self, X: Any, weights: np.ndarray) -> Any:
-        """Rows to fit to without missing entries; what stands for them is remembered."""
+        """Training rows with missing entries replaced; the replacements are stored."""
         self.filling_ = learn_filling(X, weights)
         return X if self.filling_ is None else self.filling_.apply(X)
 
@@ -133,7 +133,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _fit_rows(self, data: Data) -> Self:
-        """Fit to rows from :func:`data.counted` whose targets are as the model sees them."""
+        """Fit to rows from :func:`data.counted` with encoded targets."""
         self.scaling_ = learn_scaling(
             data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
         )
@@ -150,7 +150,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         return self
 
     def _fit_or_go_on(self, key: Key, task: Task, data: Data) -> Fitted:
-        """A new fit, or more draws of the chains of the last one."""
+        """A new fit, or more draws from the chains of the last one."""
         if not self.warm_start or not isinstance(task.inference, Sampling):
             self._last_chains = None
             return _fit(key, task, data)
@@ -167,7 +167,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         return fitted
 
     def _task(self, n_columns: int) -> Task:
-        """What is to be fitted, for rows of so many prepared columns."""
+        """What to fit, for rows with this many prepared columns."""
         return plan(
             self.prior,
             self.choice("inference"),
@@ -184,7 +184,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     def _fit_stream(self, source: Any, targets_of: Any, buffer_bytes: int) -> Self:
-        """Fit by stochastic VI to rows that stay on disk; the subclass has checked and prepares."""
+        """Fit by stochastic VI to rows on disk, which the subclass has checked and prepares."""
         self._validate_params()
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
@@ -208,17 +208,17 @@ class MixtureOfExperts(Presented, NamedChoices):
         return self
 
     def _keep_targets(self, targets: Any) -> None:
-        """Store what one pass through a source found of the targets."""
+        """Store what one pass through a source found out about the targets."""
         raise NotImplementedError
 
     def _blocks(self, source: Any) -> Iterator[np.ndarray]:
-        """Prepared rows of a source, a block at a time, in its order."""
+        """Prepared rows of a source in order, a block at a time."""
         check_is_fitted(self)
         complete = self.filling_ is None
         return stream.blocks(source, self.n_features_in_, self._prepared, complete=complete)
 
     def _keep(self, fitted: Fitted, rows: Any, n_counted: float) -> None:
-        """Store the posterior and what is derived from it; warn in plain words."""
+        """Store the posterior and what is derived from it; warn of problems."""
         self.posterior_ = fitted.draws
         self.priors_ = as_numpy(fitted.priors)
         self.notes_ = fitted.notes
@@ -262,7 +262,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         return self._prepared(X)
 
     def _prepared(self, X: Any) -> Any:
-        """Rows as the model sees them: missing entries filled in, columns of one scale."""
+        """Rows prepared for the model: missing entries filled in, columns on one scale."""
         names = getattr(self, "feature_names_in_", range(self.n_features_in_))
         return self.scaling_.apply(filled(X, self.filling_, names))
 
@@ -272,19 +272,19 @@ class MixtureOfExperts(Presented, NamedChoices):
         return predictive.gate(self._representative, rows)
 
     def to_arviz(self, X: Any = None, y: Any = None) -> Any:
-        """Draws for ArviZ: what can be compared between chains, and raw weights, apart.
+        """Draws for ArviZ: quantities comparable between chains; raw weights are a separate group.
 
         The group ``posterior`` holds quantities that do not depend on the numbering of experts;
         raw weights, whose numbering differs from chain to chain, are in ``posterior_raw``.
 
-        Starts of ``inference="vi"`` are no chains: their draws are one chain, and ``start`` in
-        ``sample_stats`` says where each comes from.
+        Starts of ``inference="vi"`` are not chains: their draws form one chain, and ``start`` in
+        ``sample_stats`` gives the start of each.
 
-        The model keeps no rows. Given the training rows and targets again there are also
+        The model keeps no rows. Passing the training rows and targets again adds
         ``log_likelihood``, ``observed_data`` and ``posterior_predictive``, so that
-        ``arviz.loo(model.to_arviz(X, y))`` works; given rows without targets, ``predictions``.
-        Classes ``y`` are numbers, places in the coordinate ``class``. Draws are thinned, in all
-        groups, to 256 MiB of log-likelihoods.
+        ``arviz.loo(model.to_arviz(X, y))`` works; rows without targets add ``predictions``. Classes
+        ``y`` are indices into the coordinate ``class``. Draws are thinned, in all groups, to 256
+        MiB of log-likelihoods.
         """
         check_is_fitted(self)
         if X is None and y is not None:
@@ -319,7 +319,7 @@ class MixtureOfExperts(Presented, NamedChoices):
         return files.load(cls, path)
 
     def __sklearn_tags__(self) -> Any:
-        """Sparse rows are welcome, and so are missing entries of dense ones."""
+        """Accepts sparse rows, and missing entries in dense ones."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True

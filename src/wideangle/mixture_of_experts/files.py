@@ -1,4 +1,4 @@
-"""A fitted mixture of experts as one file: arrays and JSON, nothing that runs."""
+"""A fitted mixture of experts as one file: arrays and JSON, no code."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from wideangle.storage.models import (
 )
 
 MOST_CLASS_BYTES = 2**26
-"""Size of the names of all classes: in an array each takes as much as the longest."""
+"""Largest size of all class names: in an array each takes as much space as the longest."""
 MOST_WEIGHT = 1e15
-"""Size of weights: products with prepared rows, and squares, are numbers in single precision."""
+"""Largest weights: squares and products with prepared rows stay finite in single precision."""
 BESIDE_WEIGHTS = ("log_lik", "common")
 """What the draws of some samplers have besides weights and scales."""
 PRIOR_KINDS: dict[str, Any] = {
@@ -76,13 +76,13 @@ def _special(model: Any) -> dict[str, Any]:
     """Settings that are not names, numbers or settings objects, as JSON can hold them."""
     special = {"prior": _each(model.prior, _saved_prior)}
     if isinstance(by_class := getattr(model, "class_weight", None), dict):
-        # As pairs: keys of JSON are strings, and classes may be numbers.
+        # As pairs: JSON keys are strings, but classes may be numbers.
         special["class_weight"] = list(by_class.items())
     return special
 
 
 def _each(prior: Any, change: Any) -> Any:
-    """A prior, or the two of a pair, changed."""
+    """Apply a function to a prior, or to both of a pair."""
     pair = isinstance(prior, tuple | list)
     return type(prior)(change(one) for one in prior) if pair else change(prior)
 
@@ -95,7 +95,7 @@ def _saved_prior(prior: Any) -> Any:
 
 
 def prior_to_plain(prior: Any) -> dict[str, Any] | None:
-    """Class and parameters of a distribution; None where it, or one in it, is not the library's."""
+    """Class and parameters of a distribution; None if any part is not from this library."""
     kind = type(prior)
     if kind not in PRIOR_KINDS.values():
         return None
@@ -168,7 +168,7 @@ def _named(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 
 def classes_from(stored: dict[str, Any], n_outputs: int) -> np.ndarray:
-    """Classes of a model whose experts have so many outputs."""
+    """Classes of a model whose experts have this many outputs."""
     values, dtype = stored["values"], np.dtype(stored["dtype"])
     if not isinstance(values, list) or not all(
         isinstance(one, str | int | float) for one in values
@@ -185,7 +185,7 @@ def classes_from(stored: dict[str, Any], n_outputs: int) -> np.ndarray:
 
 
 def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse arrays that do not belong together, before anything is made of them."""
+    """Reject arrays that do not fit together, before they are used."""
     flagged = arrays.get("flagged", np.zeros(0, np.int64))
     n_columns, n_outputs = model.n_features_in_ + len(flagged), model._expert.n_outputs
     p = n_columns + model.fit_intercept

@@ -1,7 +1,7 @@
-r"""Factors q of K weight vectors, in coordinates without constraints, and where they begin.
+r"""Variational factors q of K weight vectors, in unconstrained coordinates, and their starts.
 
-Each guide draws *projections* on rows, differentiably, from standard normals; and exact vectors,
-for prediction.
+Each guide draws differentiable *projections* on rows from standard normals, and exact vectors for
+prediction.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from wideangle.sphere.vmf import log_area
 from wideangle.types import Array, Components, Key, Scalar
 
 PRIOR_PAIRS = 2
-"""Antithetic pairs behind a prior term that has no closed form."""
+"""Number of antithetic pairs for a prior term without a closed form."""
 WIDTH = 0.37
-"""Standard deviation of the first scores under q, at a row of usual length."""
+"""Initial standard deviation of scores under q, at a row of usual length."""
 FIRST_SHAPE = 50.0
 
 
 class Guide(Protocol):
-    """Factors of K vectors in R^D, in coordinates without constraints (a pytree)."""
+    """Factors of K vectors in R^D, in unconstrained coordinates (a pytree)."""
 
     @property
     def centres(self) -> Array:
@@ -104,8 +104,8 @@ class VmfGuide(NamedTuple):
 
         with :math:`P = \hat a\cdot x` (a vector if an expert has several outputs). The length is
         Wilson and Hilferty's cube, which has a derivative; the direction keeps its two moments.
-        Against exact draws the bound is off by a few nats. One Gaussian for the product would not
-        do: the lengths of unused components are skewed, and the error is tens of nats.
+        Against exact draws the bound is off by a few nats. A single Gaussian for the product is not
+        enough: the lengths of unused components are skewed, and the error is tens of nats.
         """
         factors = self.factors
         size = self.centres.shape[-1]
@@ -113,7 +113,7 @@ class VmfGuide(NamedTuple):
         across, along = (
             w[:, None, None] for w in vmf.scatter_weights(factors.concentrations, size)
         )
-        mean = _project(self.centres, rows)  # |V| P: the length is already in it
+        mean = _project(self.centres, rows)  # |V| P: the length is included
         scale = jnp.sum(self.centres**2, axis=-1)[:, None, None] * jnp.sum(rows**2, axis=-1)
         square = jnp.sum(mean**2, axis=1, keepdims=True)
         tiny = jnp.finfo(mean.dtype).tiny
@@ -122,7 +122,7 @@ class VmfGuide(NamedTuple):
         if mean.shape[1] == 1:
             spread = towards * side
         else:
-            # Symmetric root of the covariance: one size across P, another one along it.
+            # Symmetric root of the covariance: one scale across P, another along it.
             sideways = jnp.sqrt(jnp.maximum(across * scale, tiny))
             unit = mean / jnp.sqrt(jnp.maximum(square, tiny))
             inner = jnp.sum(unit * side, axis=1, keepdims=True)
@@ -143,7 +143,7 @@ class VmfGuide(NamedTuple):
 
 
 class GaussianGuide(NamedTuple):
-    """Independent Gaussian weights: not isotropic, hence closer to the posterior on raw columns."""
+    """Independent Gaussian weights: not isotropic, so closer to the posterior on raw columns."""
 
     centres: Array
     log_scales: Array
@@ -191,7 +191,7 @@ class GaussianGuide(NamedTuple):
 
 
 class HierarchicalGuide(NamedTuple):
-    """Gaussian deviations around a Gaussian common vector, and scales of the prior as numbers.
+    """Gaussian deviations around a Gaussian common vector, with point estimates of the scales.
 
     Scales are not integrated over: they maximise the bound together with the factors.
     """
@@ -256,10 +256,10 @@ def start(
     n_starts: int,
     dtype: Any = np.float32,
 ) -> Guides:
-    r"""First guides: experts scattered around one for all rows, gates around 0.
+    r"""Initial guides: experts scattered around a single expert for all rows, gates around 0.
 
     Noise is measured in scores :math:`a\cdot x` at the root mean square of :math:`|x|`, so the
-    start means the same whatever the number and the scale of the columns.
+    start does not depend on the number and scale of the columns.
     """
     n_components = priors.gate.n_components
     vectors = scattered(key, expert.start(data), data, n_starts, n_components, dtype)
@@ -302,7 +302,7 @@ def log_density(prior: ComponentPrior, vectors: Array) -> Scalar:
 
 
 def _gaussian_constant(n: int, size: int) -> float:
-    """Entropy of n standard Gaussians minus log areas, joined on the host: each part is huge."""
+    """Entropy of n standard Gaussians minus log areas, on the host, since each part is huge."""
     return n * (0.5 * size * (1.0 + math.log(2.0 * math.pi)) - log_area(size))
 
 
@@ -318,7 +318,7 @@ def _project_forward(vectors: Array, rows: Array) -> tuple[Array, tuple[Array, A
 
 
 def _project_backward(given: tuple[Array, Array], change: Array) -> tuple[Array, None]:
-    # Written out for the sake of the blocks; rows are data and need no gradient.
+    # Written out to work in blocks; rows are data and need no gradient.
     vectors, rows = given
 
     def product(block: tuple[Array, Array]) -> Array:

@@ -1,20 +1,20 @@
-r"""Mixture of experts: a softmax gate chooses, an expert answers, and the choice is summed out.
+r"""Mixture of experts: a softmax gate picks an expert, which predicts; the choice is summed out.
 
 .. math::
     p(y\mid x) = \sum_k \frac{e^{\eta_k\cdot x}}{\sum_j e^{\eta_j\cdot x}}\;
                 p_k(y\mid\beta_k\cdot x)
 
-Paper: Section 3.3 (BMEM), where the choice z is kept and sampled or given a factor; summed out,
-the posterior is the same and mixes far better.
+Paper: Section 3.3 (BMEM), where the choice z is sampled or has a variational factor; summing it out
+leaves the posterior unchanged, and chains mix far better.
 
-What one expert says about a target is a replaceable piece, :class:`ExpertLikelihood`. It turns
+The likelihood of one expert is replaceable, see :class:`ExpertLikelihood`. It turns
 scores (inner products with the expert's weight vectors) into a log-likelihood :math:`\ell`, given
 as ``exponent + log(factor)`` with ``factor`` in (0, 1]: the mixture then sums experts with one
 exponential each and no logarithm, and still cannot underflow.
 
 Sums over rows are taken a block at a time. A CPU keeps the scores of a block in its cache. Blocks
-also fix the order of the sum: threads would share the rows of a long one among them, and their
-number would show in its rounding and then, since chains amplify rounding, in every draw.
+also fix the order of the sum: threads would split a long sum, so its rounding would depend on the
+number of threads, and so would every draw, since chains amplify rounding.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 Rows = TypeVar("Rows")
 
 BLOCK_ROWS = 1024
-"""Rows whose scores a CPU keeps at once; fewer make thin products, more leave the cache."""
+"""Rows in a block on a CPU: fewer make thin products, more leave the cache."""
 WIDE = 2**13
-"""Weights beyond which half of these rows make a product that is large enough; threads would share
-out the sums of a larger one."""
+"""Number of weights above which half of these rows make a large enough product; threads would split
+the sums of a larger one."""
 GRAM_ROWS = 128
-"""Rows of a product whose both sides are wide: so few that a CPU does not share them out."""
+"""Rows of a product with two wide sides: so few that a CPU does not split it among threads."""
 
 
 class Pair(NamedTuple, Generic[T]):
-    """One thing for the gate and one for the experts."""
+    """A pair of values, for the gate and for the experts."""
 
     gate: T
     experts: T
@@ -58,20 +58,20 @@ Weights: TypeAlias = Pair[Array]
 
 
 class ExpertTerms(NamedTuple):
-    """Likelihood of each row under each expert, axes (K, N); slope has the scores' (K, O, N)."""
+    """Likelihood of each row under each expert, (K, N); ``slope`` is (K, O, N) like the scores."""
 
     exponent: Array
     factor: Array
     slope: Array
-    """Derivative of the log-likelihood in the scores."""
+    """Derivative of the log-likelihood with respect to the scores."""
 
 
 class ExpertLikelihood(Protocol):
-    """One kind of expert: a frozen dataclass, registered as static, since code depends on it."""
+    """One kind of expert: a frozen dataclass, registered as static since compiled code uses it."""
 
     @property
     def n_outputs(self) -> int:
-        """Weight vectors O per expert."""
+        """Number of weight vectors per expert, O."""
         ...
 
     def terms(self, scores: Array, targets: Array) -> ExpertTerms:
@@ -88,27 +88,27 @@ class ExpertLikelihood(Protocol):
 
     @property
     def alike(self) -> bool:
-        """Whether data say equally much of every output, so that samplers scale them alike."""
+        """Whether the data inform all outputs equally, so that samplers scale them alike."""
         ...
 
     @property
     def floor(self) -> float | None:
-        """Least noise of a quantity; None for classes."""
+        """Smallest noise of a quantity; None for classes."""
         ...
 
     def start(self, data: Data) -> np.ndarray:
         """Weights (O, p) of one expert for all rows, around which experts begin."""
         ...
 
-    # What draws (leading axis of the weights: S) say of rows; all of it by NumPy.
+    # Predictions of draws (leading axis of the weights: S) for rows, in NumPy.
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Quantities of the trace that predictions depend on; others may mix slowly, harmlessly."""
+        """Quantities of the trace that predictions depend on; only these have to mix well."""
         ...
 
     def watch(self, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Those of them that are about single rows, (S, ...) each."""
+        """Those of them that describe single rows, (S, ...) each."""
         ...
 
     def log_lik(self, weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
@@ -158,7 +158,7 @@ def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, data: Data):
     value, gradient = over_blocks(on_block, data, rows)
     n = weights.gate.shape[0]
     parts = Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
-    # Rows may be of another precision than the weights; a gradient may not.
+    # Rows may have another precision than the weights; a gradient may not.
     return value, jax.tree.map(lambda part, w: part.astype(w.dtype), parts, weights)
 
 
@@ -175,7 +175,7 @@ def _sum_over_shards(function: Callable[[Weights, Data], Any], weights: Weights,
     def part(weights: Weights, some: Data) -> Any:
         return jax.tree.map(lambda leaf: lax.psum(leaf, AXIS), function(weights, some))
 
-    # A loop over blocks of rows inside starts from values that are not yet summed.
+    # The inner loop over blocks of rows starts from values that are not yet summed.
     summed = jax.shard_map(
         part,
         mesh=data.rows.mesh,
@@ -187,7 +187,7 @@ def _sum_over_shards(function: Callable[[Weights, Data], Any], weights: Weights,
 
 
 def rows_for(n_weights: int) -> int:
-    """Rows of a block of products with so many weights.
+    """Rows of a block for products with this many weights.
 
     >>> rows_for(60 * 124), rows_for(120 * 300)
     (1024, 512)
@@ -214,10 +214,10 @@ def over_blocks(function: Callable[[Rows], Any], data: Rows, block_rows: int = B
 def summed_out(
     expert: ExpertLikelihood, gate: Array, scores: Array, data: Data
 ) -> tuple[Scalar, Array, Array]:
-    """Log-likelihood and its derivatives in the gate scores (K, N) and expert scores (K, O, N).
+    """Log-likelihood and its derivatives: in the gate scores (K, N) and expert scores (K, O, N).
 
-    Those in the gate are responsibilities after minus before the target. Components come first so
-    that sums over them run along whole vectors of rows.
+    Derivatives in the gate scores are responsibilities with the target minus those without it.
+    Components come first so that sums over them run along whole vectors of rows.
     """
     terms = expert.terms(scores, data.targets)
     relative = gate - jnp.max(gate, axis=0)
@@ -253,8 +253,8 @@ def predict(expert: ExpertLikelihood, weights: Weights, rows: Array) -> Array:
 
 
 def _dot(pattern: str, left: Array, right: Array) -> Array:
-    # A GPU would otherwise round float32 factors to ten bits, which shows in energy errors. Three
-    # products of halves keep twenty, and run on its matrix units: twice as fast as float32.
+    # By default a GPU rounds float32 factors to ten bits, which causes energy errors. Three
+    # half-precision products keep twenty bits and use the matrix units: twice as fast as float32.
     precision: Any = lax.Precision.HIGHEST
     if left.dtype == right.dtype == jnp.float32 and has_fast_halves():
         precision = lax.DotAlgorithmPreset.BF16_BF16_F32_X3

@@ -1,4 +1,4 @@
-"""Missing entries of a mixture of experts: medians in their place, and columns that say where."""
+"""Missing entries of a mixture of experts: replaced by medians and marked by indicator columns."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import scipy.sparse as sp
 from wideangle.messages import warn
 
 LEAST_WEIGHT = 1e-45
-"""Rows of less weight, which is 0 in single precision, decide nothing."""
+"""Rows with less weight, which is 0 in single precision, are ignored."""
 SHOWN = 4
 """Columns that a warning names."""
 
 
 class Filling(NamedTuple):
-    """What stands for missing entries, as ``wideangle train`` and ``TableEncoder`` have it."""
+    """How missing entries are replaced, as in ``wideangle train`` and ``TableEncoder``."""
 
     medians: np.ndarray
-    """Of every column, (p,)."""
+    """Median of every column, (p,)."""
     flagged: np.ndarray
-    """Columns in which entries were missing at the fit: each gets one of zeros and ones."""
+    """Columns with missing entries in the training rows: each gets a 0/1 indicator column."""
 
     def apply(self, X: Any) -> np.ndarray:
-        """Rows (N, p) without missing entries, and columns that say where they were."""
+        """Rows (N, p) with missing entries replaced, and their indicator columns."""
         missing = np.isnan(X)
         if not len(self.flagged) and not missing.any():
             return X
@@ -53,7 +53,7 @@ def learn_filling(X: Any, weights: np.ndarray) -> Filling | None:
 
 
 def filled(X: Any, filling: Filling | None, names: Sequence[Any]) -> Any:
-    """New rows as those of the fit; where a column has its first missing entries, it warns."""
+    """New rows treated like the training rows; warns if a column has its first missing entries."""
     if filling is None:
         _refuse(X)
         return X
@@ -77,9 +77,9 @@ def _refuse(X: Any) -> None:
 
 
 def _median(values: np.ndarray, weights: np.ndarray | None) -> float:
-    """Median of values, which may count several times; between two values it is their mean."""
+    """Weighted median; between two values it is their mean."""
     if weights is None:
-        return 2.0 * float(np.median(0.5 * values))  # the sum of two may overflow
+        return 2.0 * float(np.median(0.5 * values))  # the sum of two values may overflow
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weights[order])
     half = 0.5 * total[-1]

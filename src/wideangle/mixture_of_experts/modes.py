@@ -34,19 +34,19 @@ from wideangle.settings import Variational
 from wideangle.types import Array, Key, Scalar
 
 BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
-"""Small minibatches are not only cheap: their noise leads out of poor local modes."""
+"""Small minibatches are cheap, and their noise leads out of poor local modes."""
 SCALE_STARTS, SCALE_TEMPERATURE = 4, 0.3
-"""Variational fits behind the scales, and their temperature: at 1 independent factors give up
+"""Variational fits that set the scales, and their temperature: at 1, independent factors drop
 experts that few rows support (two moons end with one expert)."""
 JUDGE_ROWS = 4096
-"""Rows on which the modes reached are compared."""
+"""Rows on which modes are compared."""
 SHRINKAGE = (1.0, 0.5, 0.25, 0.02)
-"""Factors of the scales of gate and deviations, of which cross-validation chooses; the last leaves
-one common rule."""
+"""Factors of the scales of gate and deviations that cross-validation chooses from; the last leaves
+a single common expert."""
 FOLDS, FOLD_STEPS, FOLD_ROWS = 3, 2000, 5000
-"""Folds, steps of a fit, and rows up to which it does; more rows are not overfitted so easily."""
+"""Folds, steps of a fit, and most rows for cross-validation; more rows are rarely overfitted."""
 USELESS = 0.01
-"""Nats a row by which held-out rows may be predicted worse than by a guess without a warning."""
+"""Largest loss in nats per held-out row, relative to a constant guess, without a warning."""
 
 
 class Modes(NamedTuple):
@@ -61,7 +61,7 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
     """The most probable weights, from the best of several starts.
 
     Scales of a hierarchical prior are not maximised with them: the joint maximum is at scales so
-    large that the prior says nothing. They are those of a variational fit, made smaller where that
+    large that the prior has no effect. They come from a variational fit, and are reduced if that
     predicts held-out rows better.
     """
     priors, held_out = task.priors, None
@@ -98,7 +98,7 @@ def _fitted(weights: Weights, priors: Priors, notes: dict[str, Any]) -> Fitted:
 
 
 def with_scales(priors: Priors, scales: Mapping[str, float]) -> Priors:
-    """Priors with these scales of the gate, the experts and the common expert, where they vary."""
+    """Priors with these scales of the gate, the experts and the common expert, unless fixed."""
     found = []
     for side, prior in zip(Pair._fields, priors, strict=True):
         one = prior
@@ -109,17 +109,17 @@ def with_scales(priors: Priors, scales: Mapping[str, float]) -> Priors:
 
 
 def _free(priors: Priors) -> list[str]:
-    """Which of gate and experts have a scale that is not given."""
+    """Which of gate and experts have a scale that is not fixed."""
     pairs = zip(Pair._fields, priors, strict=True)
     return [s for s, p in pairs if isinstance(p, HierarchicalComponents) and p.scale is None]
 
 
 def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tuple[Priors, float]:
-    """The prior that predicts best in cross-validation, and its log-likelihood of a held-out row.
+    """The prior that predicts best in cross-validation, and its log-likelihood per held-out row.
 
     Rows held out have weight 0, so that all fits share one program.
     """
-    # Rows are different from each other and in an order of their content (``data.merged``).
+    # Rows are distinct and in hash order (``data.merged``), so folds are random.
     fold, weights = np.arange(data.rows.shape[0]) % FOLDS, np.asarray(data.weights)
     candidates, totals = [], []
     for factor in SHRINKAGE:
@@ -142,7 +142,7 @@ def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tu
 
 
 def _warn_if_useless(held_out: float, data: Data) -> None:
-    """Say so where held-out rows are predicted worse than by a guess that ignores the columns."""
+    """Warn if held-out rows are predicted worse than by a guess that ignores the columns."""
     targets, share = np.asarray(data.targets), np.asarray(data.weights, np.float64)
     share = share / share.sum()
     if targets.dtype.kind in "iu":
@@ -177,14 +177,14 @@ def climb(
 ) -> Modes:
     """Maximise the log posterior from standard normal coordinates, all starts at once.
 
-    That is nearly the prior (see ``mixture_of_experts/coordinates.py``), and no sampler has to be
-    compiled.
+    These nearly follow the prior (see ``mixture_of_experts/coordinates.py``) without compiling a
+    sampler.
     """
     priors, expert, data = problem
     key_draw, key_climb, key_judge = jax.random.split(key, 3)
     some = sample(seed_of(key_judge), data, JUDGE_ROWS)
     if data.rows.shape[0] <= BATCH_ROWS:
-        data = some  # all rows, and filled up: many sizes share one program
+        data = some  # all rows, padded: many sizes share one program
     batches = Minibatches(seed_of(key_climb), *data, BATCH_ROWS)
     n_steps = n_passes * batches.per_pass if n_passes else n_steps
     constants = (priors, regulariser, jnp.float32(max(np.sum(data.weights), 1.0)))
@@ -207,7 +207,7 @@ def climb(
 
 @dataclass(frozen=True)
 class _ModeObjective:
-    """Log posterior (with Omega) per unit of row weight, of several points at once."""
+    """Log posterior (with Omega) per unit of row weight, for several points at once."""
 
     expert: ExpertLikelihood
 

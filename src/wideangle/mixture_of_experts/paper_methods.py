@@ -36,8 +36,8 @@ def paper_method(name: str, n_experts: int = 5, **settings: Any) -> MixtureOfExp
         Number of experts K.
     **settings
         Further settings of :class:`~wideangle.MixtureOfExpertsClassifier`, nested ones such as
-        ``inference__n_draws=50`` too; they win. A prior or inference given here replaces the
-        method's with all its settings.
+        ``inference__n_draws=50`` too; they take precedence. A prior or inference given here
+        replaces that of the method with all its settings.
 
     Examples
     --------

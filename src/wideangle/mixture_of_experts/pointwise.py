@@ -1,4 +1,4 @@
-"""What single draws say of single rows: leave-one-out weights of chains, and groups for ArviZ."""
+"""Single draws at single rows: leave-one-out weights of chains, and groups for ArviZ."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from wideangle.posterior import Draws, arviz_stats, evenly
 from wideangle.stacking import UNRELIABLE, leave_one_out, stack
 
 STACK_ROWS, STACK_DRAWS = 4096, 400
-"""Training rows, and draws of each chain, that decide the weights of chains: evenly spaced."""
+"""Number of training rows, and of draws per chain, for the weights of chains: evenly spaced."""
 MOST_BYTES = 2**28
 """Size of the log-likelihoods of rows for ArviZ; draws are thinned to it."""
 
 
 class Stacked(NamedTuple):
-    """Weights of chains, and what they rest on."""
+    """Weights of chains, and their reliability."""
 
     weights: np.ndarray
     n_rows: int
     unreliable: float
-    """Share of the leave-one-out densities, over rows and chains, that are not to be trusted."""
+    """Share of the leave-one-out densities, over rows and chains, that are unreliable."""
 
 
 def stacked(expert: ExpertLikelihood, draws: Draws, data: Data) -> Stacked:
-    """Weights of chains by how well they predict training rows that are left out."""
+    """Weights of chains by how well they predict left-out training rows."""
     places = evenly(data.rows.shape[0], STACK_ROWS)
     rows, targets = data.rows[places], np.asarray(data.targets)[places]
     row_weights = np.asarray(data.weights, np.float64)[places]
@@ -78,18 +78,18 @@ def to_arviz(
     names: dict[str, Any],
     starts: np.ndarray | None = None,
 ) -> Any:
-    """Draws, and what they say of rows where there are such, as ArviZ takes them.
+    """Draws, and their predictions of rows if there are any, for ArviZ.
 
     Parameters
     ----------
     draws, trace
         Weights, and quantities that do not depend on how experts are numbered.
     about_rows
-        From :func:`groups_of_rows`; None without.
+        From :func:`groups_of_rows`, or None.
     names
-        Coordinates ``column``, that of the outputs of an expert where it has several, and ``row``.
+        Coordinates ``column``, that of the outputs of an expert if it has several, and ``row``.
     starts
-        Which start each draw of an approximation comes from, (1, draw); None of Markov chains.
+        Which start each draw of an approximation comes from, (1, draw); None for Markov chains.
     """
     from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
 
@@ -123,7 +123,7 @@ def to_arviz(
 
 
 class AboutRows(NamedTuple):
-    """Groups about rows, and the draws they are of."""
+    """Groups about rows, and the draws they belong to."""
 
     groups: dict[str, dict[str, np.ndarray]]
     places: np.ndarray
@@ -137,11 +137,10 @@ def groups_of_rows(
     rng: np.random.Generator,
     scaling: TargetScaling | None = None,
 ) -> AboutRows:
-    """What draws say of rows.
+    """Predictions of draws for rows.
 
-    ``log_likelihood``, ``observed_data`` and ``posterior_predictive`` of rows whose target is
-    known, ``predictions`` of others. Classes are numbers; quantities are in the units of
-    ``scaling``.
+    ``log_likelihood``, ``observed_data`` and ``posterior_predictive`` for rows with known targets,
+    ``predictions`` for others. Classes are numbers; quantities are in the units of ``scaling``.
     """
     n_chains, n_rows = draws.n_chains, max(rows.shape[0], 1)
     places = evenly(draws.n_draws, max(MOST_BYTES // (4 * n_chains * n_rows), 1))

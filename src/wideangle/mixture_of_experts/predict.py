@@ -1,9 +1,9 @@
-"""What draws of a mixture of experts say of rows: their scores, and answers a block at a time.
+"""Predictions from draws of a mixture of experts: scores of rows, a block at a time.
 
-On a CPU predictions are made by NumPy: nothing is compiled, so a few rows are answered at once, and
+On a CPU, predictions use NumPy: nothing is compiled, so a few rows are predicted immediately, and
 blocks of rows that fit the cache are shared among threads. For Adult-9 with five experts (16,281
 rows of 124 columns, 64 draws) the products take 2.6e9 multiplications and the probabilities 1.0e7
-exponentials: 35 and 12 ms on one core, and what is around them about as much again.
+exponentials: 35 and 12 ms on one core, and the overhead is about as much again.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from wideangle.posterior import Draws, evenly
 from wideangle.types import as_dense
 
 FEWEST_DRAWS, MOST_DRAWS, ROW_COST = 64, 256, 80_000
-"""Draws behind a prediction: as many as cost so many multiplications a row, within these bounds,
-whatever the number of rows. The Monte Carlo error of 64 draws is an eighth of the posterior
-standard deviation of a probability, 0.005 where that is 0.04, and costs about 1e-4 nats."""
+"""Draws per prediction: as many as cost this many multiplications per row, within these bounds, for
+any number of rows. The Monte Carlo error of 64 draws is an eighth of the posterior standard
+deviation of a probability, 0.005 where that is 0.04, and costs about 1e-4 nats."""
 BLOCK_SCORES = 2**18
-"""Scores of a block of rows, in all draws: 1 MiB, which a cache holds."""
+"""Scores of a block of rows, in all draws: 1 MiB, which fits the cache."""
 HOST_ROWS = 4096
-"""Rows up to which an accelerator is not asked: it would first have to compile."""
+"""Most rows predicted without an accelerator, which would have to compile first."""
 BLOCK = 64
-"""Blocks are multiples of so many rows, the last one filled up with zeros: the rounding of a
-product then does not depend on the rows around."""
+"""Blocks are multiples of this many rows, the last one padded with zeros: the rounding of a product
+then does not depend on the other rows."""
 SPARSE_SHARE = 0.02
-"""Share of entries that are not 0 up to which sparse products are faster than dense ones."""
+"""Share of nonzero entries up to which sparse products are faster than dense ones."""
 TRACE_SCORES = 2**22
-"""Scores of the gate at the reference rows that are held at a time."""
+"""Gate scores at the reference rows that are held at a time."""
 USED = 0.01
 """Mean gate mass above which an expert counts as used."""
 REFERENCE, WATCHED = 256, 16
@@ -54,7 +54,7 @@ def thinned(draws: Draws, n_draws: int) -> Weights:
 
 
 def chosen_draws(draws: Draws, chain_weights: np.ndarray | None) -> tuple[Weights, np.ndarray]:
-    """Draws behind a prediction, and the weight of each; chains of weight 0 are left out."""
+    """Draws for a prediction, and the weight of each; chains of weight 0 are left out."""
     weights, n_chains = draws.values["weights"], draws.n_chains
     shares = np.full(n_chains, 1.0 / n_chains) if chain_weights is None else chain_weights
     live = np.flatnonzero(shares > 0)
@@ -75,9 +75,9 @@ def over_draws(
     rows: Any,
     chain_weights: np.ndarray | None,
 ) -> np.ndarray:
-    """Averages over draws, (n, ...), by NumPy or by a program for an accelerator.
+    """Averages over draws, (n, ...), by NumPy or by a compiled program on an accelerator.
 
-    Both are given draws, the weight of each, and a block of rows.
+    Both take draws, the weight of each, and a block of rows.
     """
     weights, shares = chosen_draws(draws, chain_weights)
     if jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS:
@@ -87,9 +87,9 @@ def over_draws(
 
 
 def in_blocks(answer: Callable[[Any], np.ndarray], rows: Any, size: int) -> np.ndarray:
-    """Answers (n, ...) for blocks of ``size`` rows, joined; several blocks are shared by threads.
+    """Results (n, ...) of blocks of ``size`` rows, joined; threads share the blocks.
 
-    What an answer holds beyond the rows of its block is left out.
+    Results beyond the rows of a block are dropped.
     """
     starts = range(0, rows.shape[0], size)
 
@@ -110,7 +110,7 @@ def _threads_of_blas() -> ThreadpoolController:
 
 
 def block_size(weights: Weights) -> int:
-    """Rows whose scores under all of these draws a cache holds."""
+    """Number of rows whose scores under all of these draws fit the cache."""
     n_scores = (weights.gate.size + weights.experts.size) // weights.gate.shape[-1]
     return max(BLOCK_SCORES // n_scores // BLOCK, 1) * BLOCK
 
@@ -148,8 +148,8 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 def log_mixture(gate: np.ndarray, exponent: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Log density of each row in each draw, (S, n), with the choice of expert summed out.
 
-    Of scores of the gate and densities ``factor * exp(exponent)``, all (S, K, n). As in
-    ``likelihood.summed_out``: nothing underflows, however small.
+    From gate scores and densities ``factor * exp(exponent)``, all (S, K, n). As in
+    ``likelihood.summed_out``, nothing underflows.
     """
     relative = gate - gate.max(axis=1, keepdims=True)
     total = np.exp(relative).sum(axis=1)
@@ -171,9 +171,9 @@ def gate(weights: Weights, rows: Any) -> np.ndarray:
 
 
 def representative(draws: Draws) -> Weights:
-    """One draw that stands for the posterior: of highest likelihood among those kept.
+    """One draw to represent the posterior: the kept draw of highest likelihood.
 
-    Averages over draws would mix experts that are numbered differently.
+    Averages over draws would mix up experts that are numbered differently.
     """
     weights = Draws(draws.values["weights"]).flat
     best = int(np.argmax(draws.values["log_lik"])) if "log_lik" in draws.values else 0
@@ -187,10 +187,10 @@ def trace(expert: ExpertLikelihood, draws: Draws, rows: Any) -> Draws:
     """Quantities of every draw that do not depend on how experts are numbered.
 
     Axes (chain, draw, ...): predictions at some of the training rows, number of experts in use,
-    mean angle between experts, and the log-likelihood where it was recorded.
+    mean angle between experts, and the log-likelihood if it was recorded.
     """
     if jax.default_backend() == "cpu" and not sp.issparse(rows):
-        rows = np.asarray(rows)  # the same memory, and choosing from it compiles nothing
+        rows = np.asarray(rows)  # the same memory; indexing it compiles nothing
     reference = as_dense(rows, evenly(rows.shape[0], REFERENCE), np.float32)
     every = Draws(draws.values["weights"]).flat
     size = max(TRACE_SCORES // (every.gate.shape[1] * len(reference)), 1)

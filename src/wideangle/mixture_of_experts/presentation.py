@@ -42,18 +42,18 @@ from wideangle.settings import INFERENCES, PRIORS, name_of
 UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
 GATE, MEAN, NOISE = "choose it", "raise the prediction", "raise the noise"
-"""What weights do: those of the gate, and those of a quantity."""
+"""What large weights do, in words: of the gate, and of the mean and noise of a quantity."""
 TABLES = """Categories become 0/1 columns, missing values are replaced and marked, and a note
     reports it. Ctrl-C keeps the draws so far: the same command with `--resume` continues.
     """
 _DOUBT = 0.05
-"""Share of unreliable leave-one-out scores from which on they are mentioned."""
+"""Least share of unreliable leave-one-out scores that is mentioned."""
 ENOUGH = 1.5
 """Mean number of experts in use below which one is enough."""
 
 
 def options_of(gains: str, more: Option) -> tuple[Option, ...]:
-    """Options of the command line, with one more that is about the target."""
+    """Options of the command line, with one more about the target."""
     return (
         Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
         *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
@@ -76,12 +76,12 @@ def options_of(gains: str, more: Option) -> tuple[Option, ...]:
 
 
 class ExpertPresentation(Presentation):
-    """Experts, chosen by a gate; what they predict is up to the class beside this one."""
+    """Experts, chosen by a gate; subclasses define what they predict."""
 
     title: ClassVar[str] = "mixture of experts"
     noun: ClassVar[str] = "expert"
     alone: ClassVar[str]
-    """What one expert for all rows would be."""
+    """Name of a model with one expert for all rows."""
     words: ClassVar[Mapping[str, str]] = {
         "log_lik": "log-likelihood",
         "n_used": "experts in use",
@@ -110,7 +110,7 @@ class ExpertPresentation(Presentation):
 
     @classmethod
     def resumes(cls, model: Any) -> bool:
-        """A maximisation is over soon, and has no checkpoint."""
+        """A maximisation is short, and has no checkpoint."""
         return name_of(model.inference, INFERENCES) != "map"
 
     # ---- components
@@ -121,7 +121,7 @@ class ExpertPresentation(Presentation):
         return found.reshape(len(found), -1)
 
     def entry_names(self, names: Sequence[str] | None = None) -> list[str]:
-        """Columns, those that say where an entry is missing, and the intercept."""
+        """Columns, indicators of missing entries, and the intercept."""
         found, filling = super().entry_names(names), self.model.filling_
         flagged = () if filling is None else filling.flagged
         found += [where_missing(found[i]) for i in flagged]
@@ -148,11 +148,11 @@ class ExpertPresentation(Presentation):
         return dict(zip(self.panels(classes), [*tables, gates], strict=True))
 
     def in_units(self, weights: np.ndarray, output: int) -> np.ndarray:
-        """Weights of an output of the experts, (..., p), as they are shown."""
+        """Weights of an output of the experts, (..., p), in displayed units."""
         return weights
 
     def _gate_contrast(self) -> np.ndarray:
-        """Weights of the gate minus their mean, (K, p): one vector added to all changes nothing."""
+        """Gate weights minus their mean, (K, p): adding one vector to all changes nothing."""
         gates = np.asarray(self.model.gates_, float)
         return gates - gates.mean(axis=0)
 
@@ -179,7 +179,7 @@ class ExpertPresentation(Presentation):
         return bool(self.model.notes_.get("interrupted"))
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what a user wants to know first."""
+        """Names and values of the main results."""
         model, spread = self.model, self.model.diversity_
         rows = [
             self.about_target(),
@@ -217,7 +217,7 @@ class ExpertPresentation(Presentation):
     # ---- words
 
     def verdict(self, run: Run) -> str:
-        """How many experts there are, and how well they do."""
+        """Number of experts, and how well they predict."""
         model = self.model
         target = run.frame.target.name if run.frame.target else "the target"
         experts = f"{model.n_experts:,} expert{'s predict' if model.n_experts > 1 else ' predicts'}"
@@ -279,24 +279,24 @@ class ExpertPresentation(Presentation):
         ]
 
     def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
-        """Those of the tables of weights that are put into words."""
+        """The tables of weights that are described in words."""
         return [max(says, key=lambda name: np.abs(says[name]).max())]
 
     def in_words(self, title: str) -> str:
-        """What an expert does where the weights of a table are large, as a sentence begins."""
+        """Start of a sentence: what an expert does where the weights of a table are large."""
         raise NotImplementedError
 
-    # ---- how well each expert does
+    # ---- accuracy of each expert
 
     measure: ClassVar[tuple[str, str, str]]
     """Of :meth:`success`: heading of its column, form of its numbers, and what it is."""
 
     def success(self, run: Run, led: np.ndarray) -> float:
-        """How well the model does on some rows of the sample."""
+        """Accuracy of the model on some rows of the sample."""
         raise NotImplementedError
 
     def record(self, value: float, n_led: int) -> str:
-        """The same of an expert on the rows where it has most weight, as a sentence."""
+        """Accuracy of an expert on the rows where it has most weight, as a sentence."""
         raise NotImplementedError
 
     def _success(self, run: Run, k: int) -> tuple[float, int]:
@@ -306,7 +306,7 @@ class ExpertPresentation(Presentation):
         return (self.success(run, led), n_led) if n_led else (np.nan, 0)
 
     def component_columns(self, run: Run) -> list[Column]:
-        """How well each expert does where it has most weight."""
+        """Accuracy of each expert where it has most weight."""
         found = [self._success(run, k) for k in range(self.model.n_experts)]
         values = [value if n else None for value, n in found]
         title, form, hint = self.measure
@@ -383,12 +383,12 @@ class ClassExpertPresentation(ExpertPresentation, ClassifierPresentation):
         }
 
     def success(self, run: Run, led: np.ndarray) -> float:
-        """Share of right answers."""
+        """Share of correct predictions."""
         right = np.argmax(run.sample.values["proba"], axis=1) == run.sample.y
         return float(right[led].mean())
 
     def record(self, value: float, n_led: int) -> str:
-        """How often it was right."""
+        """How often it was correct."""
         low, high = share_interval(value * n_led, n_led)
         return (
             f"Right on {100 * value:.0f} % of the {n_led} rows where it has most weight (95 % "
@@ -474,7 +474,7 @@ class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
 
 
 def _stacking_in_words(model: Any) -> str:
-    """Weights of chains in predictions, and what they rest on."""
+    """Weights of chains in predictions, and how they were found."""
     made = model.notes_["stacking"]
     shares = ", ".join(f"{share:.2f}" for share in model.chain_weights_)
     words = f"{shares}, by stacking: leave-one-out scores of {made['n_rows']:,} training rows"
@@ -490,7 +490,7 @@ def _prior_in_words(prior: Any) -> str:
 def strongest(
     values: np.ndarray, names: Sequence[str], marks: frozenset[str] = frozenset(), most: int = 3
 ) -> str:
-    """``a is high, b is low`` from weights; the intercept says nothing about a row."""
+    """``a is high, b is low`` from weights; the intercept is left out."""
     known = [i for i, name in enumerate(names) if name != INTERCEPT]
     order = sorted(known, key=lambda i: -abs(values[i]))
     largest = abs(values[order[0]]) if order else 0.0

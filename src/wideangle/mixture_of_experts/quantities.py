@@ -3,12 +3,13 @@ r"""Experts that predict a quantity: a mean and a noise, both linear in the row.
 .. math:: p_k(y\mid x) = N\bigl(y;\ \beta_{k1}\cdot x,\ s_k(x)^2\bigr),\qquad
           s_k(x)^2 = f^2 + \bigl(e^{-v} + c^{-2}\bigr)^{-1},\quad v = \beta_{k2}\cdot x
 
-Targets are in units of their standard deviation. Between its two ends the variance of the noise is
-:math:`e^v`. Weights of mean and noise have one prior, and columns say less of the noise than of the
-mean: with the logarithm of the deviation in the place of that of the variance, all of them were
-shrunk too much where columns say little. The floor f keeps the posterior proper: an expert that
-passes through rows of one value exactly, such as the zeros of a quantity that is often 0, would
-gain without end from ever smaller noise. The ceiling c keeps rows far outside from an infinite one.
+Targets are in units of their standard deviation. Between its two bounds the variance of the noise
+is :math:`e^v`. Weights of mean and noise share one prior, and columns are less informative about
+the noise than about the mean: with the log standard deviation in place of the log variance, all
+weights were shrunk too much if columns are weak. The floor f keeps the posterior proper: an expert
+that fits rows of one value exactly, such as the zeros of a quantity that is often 0, would gain
+without limit from ever smaller noise. The ceiling c keeps the noise of rows far outside the data
+finite.
 
 In one draw the predictive distribution of a row is a mixture of K Gaussians, and over S draws one
 of S K. All of it is in the model's units, standard deviations of the targets.
@@ -43,16 +44,16 @@ from wideangle.posterior import Draws
 from wideangle.types import Array
 
 FLOOR, CEILING = 0.01, 10.0
-"""Least and most noise, in standard deviations of the targets."""
+"""Bounds of the noise, in standard deviations of the targets."""
 FARTHEST = 20.0
-"""Scores of the noise are cut off here, beyond both ends: exponentials stay finite."""
+"""Scores of the noise are clipped here, beyond both bounds: exponentials stay finite."""
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 LEAST_NOISE = 0.02
-"""Noise that experts begin with, at least, in standard deviations of the targets."""
+"""Smallest initial noise of experts, in standard deviations of the targets."""
 DECIMALS = 3
-"""Of predictions that are watched, in standard deviations of the targets."""
+"""Rounding of predictions that are watched, in standard deviations of the targets."""
 MOST_STEPS, CLOSE = 100, 1e-9
-"""Of the search for a quantile: steps, and the last of them in standard deviations of a row."""
+"""Search for a quantile: most steps, and the size of the last in standard deviations of a row."""
 BLOCK_PARTS = 2**17
 """Gaussians of a block of rows, in all draws, whose distribution functions are summed at once."""
 
@@ -70,7 +71,7 @@ class GaussianExperts:
     """A quantity: output 0 is its mean, output 1 the logarithm of its variance."""
 
     floor: float = FLOOR
-    """Least standard deviation of the noise."""
+    """Smallest standard deviation of the noise."""
     alike: ClassVar[bool] = False
     needed: ClassVar[tuple[str, ...]] = ("prediction", "spread")
 
@@ -92,7 +93,7 @@ class GaussianExperts:
         precision = 1.0 / noise.variance
         away = targets - scores[:, 0]
         square = away * away * precision
-        # Relative to the floor, whose density is the largest there is.
+        # Relative to the floor, which has the largest possible density.
         factor = self.floor * jnp.sqrt(precision)
         exponent = -0.5 * square - (math.log(self.floor) + HALF_LOG_TWO_PI)
         slope = jnp.stack([away * precision, (square - 1.0) * noise.slope], axis=1)
@@ -103,13 +104,13 @@ class GaussianExperts:
         return scores[:, :1]
 
     def information(self, scores: Array) -> Array:
-        """Of mean and noise, which are independent."""
+        """Information of mean and noise, which are independent."""
         noise = self.noise(scores[:, 1])
         diagonal = jnp.stack([1.0 / noise.variance, 2.0 * noise.slope**2], axis=1)
         return jnp.eye(2, dtype=scores.dtype)[:, :, None] * diagonal[:, :, None]
 
     def start(self, data: Data) -> np.ndarray:
-        """Ridge regression, and the noise that it leaves."""
+        """Ridge regression, and its residual noise."""
         return _linear_start(data)
 
     def watch(self, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -142,7 +143,7 @@ def _linear_start(data: Data) -> np.ndarray:
     live = weights > 0
     rows, targets, weights = rows[live], targets[live], weights[live]
     model = Ridge(fit_intercept=False)
-    with threadpool_limits(1, "blas"):  # the same for any threads
+    with threadpool_limits(1, "blas"):  # same for any thread count
         means = model.fit(rows, targets, sample_weight=weights).coef_
         square = np.average((targets - model.predict(rows)) ** 2, weights=weights)
         noise = np.full(len(targets), np.log(max(square, LEAST_NOISE**2)))
@@ -153,7 +154,7 @@ def _linear_start(data: Data) -> np.ndarray:
 
 
 class Moments(NamedTuple):
-    """Of the predictive distribution of each row, (N,)."""
+    """Moments of the predictive distribution of each row, (N,)."""
 
     mean: np.ndarray
     within: np.ndarray
@@ -171,7 +172,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(expert: GaussianExperts, weights: Weights, rows: Any) -> Parts:
-    """What every expert says of some rows, in double precision."""
+    """Predictions of every expert for some rows, in double precision."""
     gate, says = (part[..., : rows.shape[0]] for part in score(weights, rows))
     mean, noise = np.moveaxis(says.astype(np.float64), 2, 0)
     return Parts(softmax(gate.astype(np.float64)), mean, expert.noise(noise, np).variance)
@@ -212,7 +213,7 @@ def _moments_on_device(
         apart = says[:, 0] - mean
         return mean, jnp.sum(gate * (noise.variance + apart**2), axis=0)
 
-    # Relative to the first draw, so that squares are of the size of the variance between draws.
+    # Relative to the first draw, so that squares are about as large as the variance between draws.
     first, _ = one(jax.tree.map(lambda leaf: leaf[0], weights))
 
     def add(total: Array, both: tuple[Weights, Array]) -> tuple[Array, None]:
@@ -261,7 +262,7 @@ def _quantiles(
 def _quantile(
     weight: np.ndarray, mean: np.ndarray, deviation: np.ndarray, level: float
 ) -> np.ndarray:
-    """Newton's method within bounds that shrink, for all rows at once.
+    """Newton's method within shrinking bounds, for all rows at once.
 
     The quantile of a mixture lies between those of its parts.
     """
@@ -279,7 +280,7 @@ def _quantile(
         low, high = np.where(error < 0, x, low), np.where(error < 0, high, x)
         newton = error / np.maximum(slope, 1e-300)
         inside = (x - newton >= low) & (x - newton <= high)
-        # Newton's step is taken where it stays inside and at least halves the one before.
+        # Newton's step is taken if it stays inside and is at most half as long as the one before.
         good = inside & (np.abs(newton) <= 0.5 * np.abs(step))
         step = np.where(good, newton, x - 0.5 * (low + high))
         x = x - step

@@ -41,8 +41,8 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     prior, inference, standardise, fit_intercept, checkpoint, verbose, warm_start, random_state
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     min_noise : float
-        Least standard deviation of an expert's noise, in standard deviations of y. Where y has one
-        value in many rows, such as 0, it limits how exactly that value is predicted.
+        Smallest standard deviation of an expert's noise, in standard deviations of y. If many rows
+        have the same y, such as 0, it limits how exactly that value is predicted.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         chain.
     experts_, noises_, gates_ : array (K, p)
         Weight vectors of one representative draw (the most probable one kept): of the mean of each
-        expert, of the logarithm of its noise, and of the gate. They belong to prepared columns and
-        to y in its own unit.
+        expert, of the logarithm of its noise, and of the gate. They apply to prepared columns and
+        to y in its original unit.
     target_scaling_ : TargetScaling
         Shift and scale of y inside the model.
     diversity_, n_used_, chain_weights_, trace_, diagnostics_
@@ -153,7 +153,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean of the predictive distribution of each row, and its standard deviation if wanted.
 
-        Over 64 to 256 of the posterior's draws, as all predictions.
+        Like all predictions, it averages over 64 to 256 posterior draws.
         """
         found = self._moments(self._rows(X))
         mean = self.target_scaling_.restore(found.mean)
@@ -165,7 +165,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         return quantities.moments(self._expert, self.posterior_, rows, self.chain_weights_)
 
     def predict_stream(self, source: Any) -> Iterator[np.ndarray]:
-        """Means of the rows of a source, a block at a time, in its order."""
+        """Predicted means of the rows of a source in order, a block at a time."""
         for rows in self._blocks(source):
             yield self.target_scaling_.restore(self._moments(rows).mean)
 
@@ -178,7 +178,8 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
         """Quantiles of the predictive distribution: (N,) for one level q, (N, Q) for several.
 
-        Roots of the exact distribution function of the mixture over draws, not of a sample.
+        Found by inverting the exact distribution function of the mixture over draws, not from a
+        sample.
         """
         levels = np.asarray(q, np.float64)
         if levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0) & (levels < 1)):
@@ -190,7 +191,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         return found[:, 0] if levels.ndim == 0 else found
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
-        """Both ends of the central interval that holds y with probability ``level``, (N, 2)."""
+        """Ends of the central interval that contains y with probability ``level``, (N, 2)."""
         if not 0 < level < 1:
             raise ValueError(f"level={level!r}: must be between 0 and 1, such as 0.9.")
         return self.predict_quantiles(X, [0.5 * (1.0 - level), 0.5 * (1.0 + level)])
@@ -207,7 +208,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Draws from the predictive distribution of each row, (N, n_samples).
 
-        ``random_state`` is that of the model by default.
+        ``random_state`` defaults to that of the model.
         """
         rows = self._rows(X)
         check_count("n_samples", n_samples, 1)
@@ -231,19 +232,19 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     @property
     def noises_(self) -> np.ndarray:
-        """Weight vectors of the logarithm of their noise, between its least and its most."""
+        """Weight vectors of the logarithm of their noise, between its two bounds."""
         return self._in_target_units(super().experts_[:, 1], 1)
 
     def _in_target_units(self, weights: np.ndarray, output: int) -> np.ndarray:
-        """Weights (..., p) of the mean (output 0) or of the log noise (1) for y in its own unit."""
+        """Weights (..., p) of the mean (output 0) or log noise (1), for y in its original unit."""
         units = self.target_scaling_
-        # The model has the logarithm of the variance.
+        # The model uses the logarithm of the variance.
         found = np.array(weights, np.float64) * (units.scale if output == 0 else 0.5)
         if self.fit_intercept:
             found[..., -1] += units.shift if output == 0 else np.log(units.scale)
         return found
 
-    # ---- what files, ArviZ and sources ask
+    # ---- for files, ArviZ and sources
 
     def _output_names(self) -> dict[str, Any]:
         return {"output": ["mean", "log variance"]}

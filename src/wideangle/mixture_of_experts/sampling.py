@@ -4,7 +4,7 @@ r"""Sampling the posterior of a mixture of experts.
     Hamiltonian Monte Carlo in whitened coordinates (see ``mixture_of_experts/coordinates.py``),
     the default.
 ``"geodesic"``
-    Hamiltonian Monte Carlo along great circles for directions, log-lengths beside them.
+    Hamiltonian Monte Carlo along great circles for directions, together with log-lengths.
 ``"metropolis"``
     The paper's random walk: von Mises-Fisher steps for directions, truncated normal steps for
     lengths, one component at a time, with the correction the truncation needs.
@@ -63,21 +63,21 @@ from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key, Scalar
 
 N_WARMUP = 500
-"""Steps before the first draw, where nothing else is asked for."""
+"""Default number of steps before the first draw."""
 MAX_TIME = 120.0
-"""Seconds a fit may take, where nothing else is asked for and chains stop by themselves."""
+"""Default time limit in seconds, for chains that choose their own length."""
 MAX_BYTES = 2**30
 """Memory of the draws of such a fit."""
 FISHER_ROWS = 4096
-"""Rows the information is summed over; a random part of them stands for the rest."""
+"""Most rows that the information is summed over; beyond that, a random sample of them."""
 N_TYPICAL = 8
 """Points of each chain over which the information is averaged."""
 HALF_TURN = math.pi
 """Longest trajectory. In coordinates in which the posterior is a standard Gaussian, a quarter of a
-turn makes a draw independent of the one before; lengths are spread evenly around it, since of any
-one length some functions of the weights come back to where they were."""
+turn makes a draw independent of the one before; lengths are spread evenly around it, since for any
+single length some functions of the weights return to their old values."""
 MOST = 256
-"""Largest number of its gradients."""
+"""Largest number of gradients in a trajectory."""
 GEODESIC_STEPS = 16
 """The same along great circles."""
 GOLDEN = np.uint32(2654435769)
@@ -85,7 +85,7 @@ GOLDEN = np.uint32(2654435769)
 
 
 class Polar(NamedTuple):
-    """State of the samplers on spheres: log-lengths beside directions."""
+    """State of the samplers on spheres: log-lengths and directions."""
 
     gate: Array
     gate_log_length: Array
@@ -98,18 +98,18 @@ Walk: TypeAlias = Pair[Components]
 
 
 class Setting(NamedTuple):
-    """What chains walk in."""
+    """Posterior and coordinates that chains move in."""
 
     problem: Problem
     whitening: Whitening
-    """Coordinates of the Hamiltonian sampler; others have no use for it."""
+    """Coordinates of the Hamiltonian sampler; the others do not use it."""
 
 
 class Sampler(NamedTuple):
     """What one sampler needs: how to start, move, and read off the weights."""
 
     enter: Callable[[Point, Setting], Any]
-    """Coordinates to latents; there are no data in the setting yet."""
+    """From coordinates to latents; the setting has no data yet."""
     recipe: Callable[[dict[str, Scalar], Setting], Update]
     collect: Callable[[Any, Setting], dict[str, Any]]
     steps: dict[str, float]
@@ -117,7 +117,7 @@ class Sampler(NamedTuple):
 
 
 def fit(key: Key, task: Task, data: Data) -> Fitted:
-    """Draws of chains in the posterior."""
+    """Draws from the posterior, by chains."""
     rows = for_sampling(data, task.priors.gate.n_components)
     return fit_mcmc(key, task, rows, checkpoint=checkpoint_of(key, task, arrays_of(data)))
 
@@ -132,10 +132,10 @@ def fit_mcmc(
 ) -> Fitted:
     """Run the chains: two stages of warm-up, then draws.
 
-    The first stage goes from the start to typical points; there the coordinates are whitened anew
-    and the priors to learn are updated (the paper's EM, one M step). The second stage tunes the
-    step for the draws, each the last of ``thin`` steps. Only the second is saved to ``checkpoint``:
-    the first depends on the key alone and is done again, to the same bits.
+    The first stage goes from the start to typical points; there the coordinates are whitened again
+    and learned priors are updated (the paper's EM, one M step). The second stage tunes the step for
+    the draws, each the last of ``thin`` steps. Only the second is saved to ``checkpoint``: the
+    first depends on the key alone and is repeated bit for bit.
     """
     began = time.monotonic()
     chosen, problem = task.inference, Problem(task.priors, task.expert, data)
@@ -180,14 +180,14 @@ class Chains:
         self.interrupted = False
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Take up what was saved."""
+        """Continue from the checkpoint."""
         found = checkpoint.load(self._template)
         if found is not None:
             self._state, self.draws = found
             self._loaded = self.draws.n_draws
 
     def extend(self, n_draws: int, checkpoint: Checkpoint | None = None) -> None:
-        """Run all chains until they have so many draws, unless the user stops them."""
+        """Run all chains until they have this many draws, unless the user stops them."""
         earlier = self.draws
 
         def save(state: Any, later: Draws) -> None:
@@ -207,7 +207,7 @@ class Chains:
 def draw(
     chains: Chains, task: Task, *, began: float, checkpoint: Checkpoint | None = None
 ) -> Fitted:
-    """As many draws as were asked for, or as predictions need."""
+    """As many draws as set, or as predictions need."""
     chosen, problem, ending = task.inference, chains.problem, None
     if checkpoint is not None:
         chains.load(checkpoint)
@@ -223,7 +223,7 @@ def draw(
                 most=_most_draws(problem, chosen.n_chains),
             )
     if checkpoint is not None and not chains.interrupted:
-        checkpoint.remove(may_fail=True)  # a finished run needs none
+        checkpoint.remove(may_fail=True)  # no longer needed
     _stop_if(chains.draws.n_draws == 0)
     notes: dict[str, Any] = {"acceptance": chains.acceptance, "interrupted": chains.interrupted}
     if ending is not None:
@@ -234,7 +234,7 @@ def draw(
 def _extend_and_watch(
     chains: Chains, checkpoint: Checkpoint | None, n_draws: int
 ) -> dict[str, np.ndarray] | None:
-    """The numbers that decide whether chains are long enough: what predictions need."""
+    """Extend the chains and return the quantities that predictions need, to judge their length."""
     chains.extend(n_draws, checkpoint)
     if chains.interrupted:
         return None
@@ -244,13 +244,13 @@ def _extend_and_watch(
 
 
 def _most_draws(problem: Problem, n_chains: int) -> int:
-    """Draws of a chain that fit into the memory a fit may use."""
+    """Largest number of draws per chain that fit into the memory limit."""
     n, p = problem.priors.gate.n_components, problem.priors.gate.dim
     return max(MAX_BYTES // (4 * n_chains * n * p * (1 + problem.expert.n_outputs)), 2)
 
 
 def _placed(data: Data) -> Data:
-    """Data as compiled programs are given them: sparse rows stay on the host."""
+    """Data as arguments of compiled programs: sparse rows stay on the host."""
     if sp.issparse(data.rows):
         return on_host(data)
     mesh = current_mesh()
@@ -258,7 +258,7 @@ def _placed(data: Data) -> Data:
 
 
 def _stop_if(interrupted: bool) -> None:
-    """Pass Ctrl-C on as long as there is no draw that could be kept."""
+    """Re-raise Ctrl-C if there is no draw to keep yet."""
     if interrupted:
         raise KeyboardInterrupt("stopped before the first draw")
 
@@ -275,7 +275,7 @@ def _stage(
     placed: Data,
     **options: Any,
 ) -> Callable[..., Run]:
-    """Chains that begin somewhere, ready to run; see :func:`wideangle.infer.run`."""
+    """Chains with given starts, ready to run; see :func:`wideangle.infer.run`."""
     with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
         whitening = _whitening(problem.priors, typical, some.expert, some.data)
         if draws is not None:
@@ -304,7 +304,7 @@ def _enter(enter: Callable[..., Any], start: Point, setting: Setting) -> Any:
 
 
 def _starts(key: Key, problem: Problem, n_chains: int) -> Point:
-    """Experts scattered around one for all rows, gates around 0."""
+    """Experts scattered around a single expert for all rows, gates around 0."""
     shape = n_chains, problem.priors.gate.n_components
     centre = problem.expert.start(problem.data)
     gate, experts = scattered(key, centre, problem.data, *shape)
@@ -319,7 +319,7 @@ def _points_of(priors: Priors, weights: Weights) -> Point:
 
 @partial(jax.jit, static_argnums=2)
 def _typical_of(priors: Priors, points: Point, expert: ExpertLikelihood) -> Typical:
-    """The starts as typical points; as many as there will be, for one program."""
+    """The starts as typical points; as many as later, so that one program serves both."""
     found = jax.vmap(lambda x: Typical(weights_of(priors, x, expert), scales_of(priors, x)))(points)
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, N_TYPICAL, axis=0), found)
 
@@ -332,13 +332,13 @@ def _thinned(draws: Draws) -> Typical:
 
 
 def _ends(priors: Priors, draws: Draws) -> Point:
-    """The last draw of each chain, in the coordinates of the priors there are now."""
+    """The last draw of each chain, in the coordinates of the current priors."""
     last = jax.tree.map(lambda leaf: leaf[:, -1], draws.values["weights"])
     return _points_of(priors, last)
 
 
 def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
-    """A problem with at most ``n_rows`` of the rows, each counting for more; dense in any case."""
+    """A problem with at most ``n_rows`` of the rows, weighted up; always dense."""
     data = problem.data
     total: int = data.rows.shape[0]
     sparse = sp.issparse(data.rows)
@@ -357,7 +357,7 @@ def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
 
 
 def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:
-    """The M step from draws of the weights, for the priors to learn, which are polar."""
+    """M step for the learned priors, which are polar, from draws of the weights."""
     vectors = jnp.asarray(weights.gate), flat_experts(jnp.asarray(weights.experts))
     return Pair(
         *(
@@ -368,7 +368,7 @@ def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:
 
 
 def trajectory_steps(step: Scalar, iteration: Array) -> Array:
-    """Gradients of a trajectory: its length is a low-discrepancy sequence on (0, half a turn).
+    """Gradients per trajectory; lengths are a low-discrepancy sequence on (0, half a turn).
 
     >>> [int(trajectory_steps(0.1, i)) for i in range(4)]
     [1, 20, 8, 27]

@@ -1,8 +1,8 @@
-"""Rows of a CSR matrix as the data of a mixture of experts, seen from JAX and never made dense.
+"""Rows of a CSR matrix as data of a mixture of experts, used from JAX and never made dense.
 
-The matrix stays on the host. What a compiled program carries is its number in a register and the
-number of columns, so one program serves all matrices with as many columns; the likelihood and its
-gradient come from a callback to machine code (``sparse_kernel.py``), for all chains in one call.
+The matrix stays on the host. A compiled program holds only its number in a register and the number
+of columns, so one program serves all matrices with as many columns; the likelihood and its gradient
+come from a callback to machine code (``sparse_kernel.py``), for all chains in one call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from wideangle.mixture_of_experts.data import Data
 from wideangle.types import Array, Scalar, as_targets
 
 MAX_PARTS = 16
-"""Most parts that rows are cut into, one for each core that has time."""
+"""Most parts that rows are split into, one per free core."""
 ROW_COST = 10
-"""What a row costs beside its entries, in entries."""
+"""Fixed cost of a row, in entries."""
 
 _REGISTER: WeakValueDictionary[int, SparseRows] = WeakValueDictionary()
 _NUMBERS = itertools.count(1)
@@ -36,8 +36,8 @@ _NUMBERS = itertools.count(1)
 class SparseRows:
     """A CSR matrix on the host, with the targets and weights of its rows.
 
-    As a pytree it has one leaf, its number. It must live as long as programs that were given it
-    run: those that hand it to ``run`` hold it that long.
+    As a pytree it has one leaf, its number. It must live as long as programs that use it run:
+    callers of ``run`` hold it that long.
     """
 
     def __init__(self, data: Data) -> None:
@@ -50,7 +50,7 @@ class SparseRows:
         self._layouts: dict[Any, _Layout] = {}
 
     def tree_flatten(self) -> tuple[tuple[Any], int]:
-        """The number, and what a program depends on."""
+        """The number, and what a compiled program depends on."""
         return (self.number,), self.n_columns
 
     @classmethod
@@ -69,7 +69,7 @@ class SparseRows:
 
 
 def on_host(data: Data) -> Data:
-    """Sparse data as a compiled program can be given them; targets and weights are with the rows.
+    """Sparse data as an argument of compiled programs; targets and weights are with the rows.
 
     >>> on_host(Data(sp.eye_array(3, format="csr"), np.zeros(3), np.ones(3))).targets is None
     True
@@ -91,8 +91,8 @@ class _Layout(NamedTuple):
         rows: Any = data.rows if np.all(live) else data.rows[live]
         csr = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(dtype)
         targets, weights = as_targets(data.targets[live], dtype), data.weights[live].astype(dtype)
-        # Fewer parts where summing up their gradients would cost as much as the rows. The number
-        # of cores has no say: the same data give the same bits everywhere.
+        # Fewer parts if summing their gradients would cost as much as the rows. The number of cores
+        # does not matter: the same data give the same bits everywhere.
         n_parts = int(np.clip(rows.nnz // (8 * max(rows.shape[1], 1)), 1, MAX_PARTS))
         cost = csr[0] + ROW_COST * np.arange(len(csr[0]))
         cuts = np.searchsorted(cost, np.linspace(0, cost[-1], n_parts + 1)[1:-1])
@@ -105,8 +105,8 @@ def sparse_log_lik(
 ) -> tuple[Scalar, Array, Array]:
     """Log-likelihood and its gradients in the weights of gate (K, p) and experts (K, O, p).
 
-    Without ``gradient`` the gradients are empty. ``floor`` is the least noise of Gaussian experts;
-    others have none.
+    Without ``gradient`` the gradients are empty. ``floor`` is the smallest noise of Gaussian
+    experts; others have none.
     """
     dtype = jnp.result_type(gate, experts)
     shapes = (gate.shape, experts.shape) if gradient else ((0,), (0,))
@@ -131,7 +131,7 @@ def _value_only(number: Any, gate: Any, experts: Any, floor: Any = None) -> tupl
 def _on_host(
     number: Any, gate: Any, experts: Any, floor: Any, *, gradient: bool
 ) -> tuple[np.ndarray, ...]:
-    """The callback; leading axes (chains) may be there or of length 1."""
+    """The callback; leading axes (chains) may be absent or of length 1."""
     if floor is not None:
         floor = np.asarray(floor).reshape(-1)[:1]  # the same for all chains
     number, gate, experts = (np.asarray(part) for part in (number, gate, experts))
@@ -186,7 +186,7 @@ class _Job:
         return sparse_gaussian.accumulate(*arguments, self.floor), gradient
 
     def add(self, value: float, gradient: np.ndarray) -> None:
-        """Take a part into the sums."""
+        """Add a part to the sums."""
         self.value += value
         if self.gradient is None:
             self.gradient = gradient
@@ -205,7 +205,7 @@ class _Job:
 
 
 def _in_threads(tasks: list[tuple[_Job, tuple[int, int]]]) -> Any:
-    """Results in order; the machine code holds no lock, so threads run side by side."""
+    """Results in order; the machine code releases the lock, so threads run in parallel."""
     from numba import config
 
     n_threads: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,6 +1,6 @@
 """The log-likelihood of Gaussian experts on rows of a CSR matrix, as machine code.
 
-As ``sparse_kernel.py``, whose layout and loops over entries it shares. Exponentials are taken
+Shares the layout and the loops over entries of ``sparse_kernel.py``. Exponentials are taken
 twice: of gate and noise, and then of the densities relative to the largest.
 """
 
@@ -26,7 +26,7 @@ from wideangle.mixture_of_experts.sparse_kernel import (
 
 @njit(fastmath=LOOSE, **OPTIONS)
 def _gate_and_noise(scores: Any, row: int, n: int, powers: Any) -> None:
-    """What exponentials are taken of first; none is positive. Gate scores become relative ones."""
+    """Arguments of the first exponentials, none positive. Gate scores become relative."""
     top = largest(scores, row, n)
     farthest = scores.dtype.type(FARTHEST)
     for k in range(n):
@@ -95,7 +95,7 @@ def accumulate(
     gradient: Any,
     floor: Any,
 ) -> float:
-    """As ``sparse_kernel.accumulate``; ``floor`` (1,) is the least noise."""
+    """Like ``sparse_kernel.accumulate``; ``floor`` (1,) is the smallest noise."""
     dtype, width = vectors.dtype, vectors.shape[1]
     scores, powers = np.empty((ROWS, width), dtype), np.empty((ROWS, 2 * n), dtype)
     precision, joint = np.empty((ROWS, n), dtype), np.empty((ROWS, n), dtype)

@@ -1,14 +1,14 @@
 r"""The mixture's log-likelihood and its gradient on rows of a CSR matrix, as machine code.
 
 A row with m entries costs O(m K): its scores are m scaled additions of the weights of its columns,
-which lie side by side for all components, and its part of the gradient is m more. The scores of a
-few rows stay in the first cache; exponentials are taken of all of them in one long loop of
-polynomials, which the compiler turns into vector instructions. Functions take an array and the
-number of a row rather than the row, whose making would count references each time.
+which are contiguous for all components, and its part of the gradient is m more. The scores of a few
+rows stay in the first cache; exponentials are taken of all of them in one long loop of polynomials,
+which the compiler turns into vector instructions. Functions take an array and a row index rather
+than the row, since making a view would count references each time.
 
 Layout of a row of scores, and of the weights of a column: the gate's n numbers, then n for each
-output of the experts. Where K is no multiple of ``WIDTH``, fillers follow, whose gate has so low a
-score that they are never asked.
+output of the experts. If K is not a multiple of ``WIDTH``, fillers follow, with such a low gate
+score that they are never picked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numba.extending import intrinsic, overload
 from wideangle.machine_code import njit
 
 WIDTH = 8
-"""Components are filled up to a multiple of this."""
+"""Components are padded to a multiple of this."""
 ROWS = 32
 """Rows whose scores are kept at once."""
 NEVER = -1e30
@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 IN_ORDER = {"contract"}
 """Fast-math of the exponential: multiply and add may be joined, nothing else."""
 LOOSE = {"contract", "reassoc", "nsz", "arcp"}
-"""Fast-math of sums. Infinities and NaN keep their meaning: a sampler rejects by them."""
+"""Fast-math of sums. Infinities and NaN are kept: a sampler rejects by them."""
 
 
 def _reinterpret(source: Any, target: Any) -> Any:
@@ -74,8 +74,7 @@ def _exp_double(x: Any, count: int) -> None:
 def _exp_single(x: Any, count: int) -> None:
     r""":math:`e^x = 2^n e^r` with :math:`|r|\le\log(2)/2`; never below e^-87, the last normal one.
 
-    Adding 1.5 * 2^23 rounds to a whole number, which then sits in the last bits; from there a
-    shift takes it to the place of the exponent.
+    Adding 1.5 * 2^23 rounds to an integer in the last bits, which a shift moves to the exponent.
     """
     one, magic, least = np.float32(1.0), np.float32(12582912.0), np.float32(-87.0)
     # log(2) in two parts, the first so short that its multiples are exact
@@ -94,7 +93,7 @@ def _exp_single(x: Any, count: int) -> None:
 
 @njit(fastmath=LOOSE | {"nnan"}, **OPTIONS)
 def largest(x: Any, row: int, count: int) -> Any:
-    """Largest of the first numbers of a row; a NaN may be passed over, and shows elsewhere."""
+    """Largest of the first numbers of a row; a NaN may be missed, and shows elsewhere."""
     top = x[row, 0]
     for k in range(1, count):
         top = max(top, x[row, k])
@@ -132,7 +131,7 @@ def spread_row(rows: Any, index: int, slopes: Any, row: int, gradient: Any) -> N
 
 @njit(fastmath=LOOSE, **OPTIONS)
 def _exponents(scores: Any, row: int, target: int, n: int, powers: Any) -> None:
-    """What exponentials are taken of; none is positive. Gate scores become relative ones."""
+    """Arguments of the exponentials, none positive. Gate scores become relative."""
     top = largest(scores, row, n)
     for k in range(n):
         relative = scores[row, k] - top
@@ -145,7 +144,7 @@ def _exponents(scores: Any, row: int, target: int, n: int, powers: Any) -> None:
             scores[row, k] = margin
             powers[row, k] = -abs(margin)
         return
-    for k in range(n, 2 * n):  # the first output's place holds the largest score meanwhile
+    for k in range(n, 2 * n):  # the first output temporarily holds the largest score
         powers[row, k] = scores[row, k]
     for first in range(2 * n, powers.shape[1], n):
         for k in range(n):
@@ -171,7 +170,7 @@ def _logistic(scores: Any, powers: Any, row: int, target: int, likelihood: Any) 
 
 @njit(fastmath=LOOSE, **OPTIONS)
 def _softmax(powers: Any, row: int, target: int, likelihood: Any) -> None:
-    """As :func:`_logistic`, for three classes or more."""
+    """Like :func:`_logistic`, for three classes or more."""
     one, n = powers.dtype.type(1.0), likelihood.shape[0]
     for k in range(n):
         likelihood[k] = powers[row, n + k]
@@ -191,7 +190,7 @@ def _softmax(powers: Any, row: int, target: int, likelihood: Any) -> None:
 
 @njit(**OPTIONS)
 def _log_likelihood(scores: Any, row: int, target: int, n: int, k: int) -> float:
-    """Logarithm of what expert k says, however small."""
+    """Log-likelihood of expert k, without underflow."""
     if scores.shape[1] == 2 * n:
         margin = float(scores[row, n + k])
         return min(margin, 0.0) - math.log1p(math.exp(-abs(margin)))
@@ -273,7 +272,7 @@ def accumulate(
     part
         First row and the one after the last.
     gradient
-        Array like ``vectors``, or (0, ...) where only the value is wanted.
+        Array like ``vectors``, or (0, ...) to compute the value only.
     """
     dtype, width = vectors.dtype, vectors.shape[1]
     scores, powers = np.empty((ROWS, width), dtype), np.empty((ROWS, width), dtype)

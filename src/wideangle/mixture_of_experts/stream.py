@@ -31,9 +31,9 @@ from wideangle.streaming.survey import Survey, survey
 from wideangle.types import Key
 
 SAMPLE_BYTES, SAMPLE_ROWS = 2**25, (4096, 2**17)
-"""The sample behind starts, bound and diagnostics: this much memory, within these numbers."""
+"""Sample for starts, bound and diagnostics: its memory, and bounds on its rows."""
 BUFFER_BYTES = 2**26
-"""Default size of the buffer in which rows are mixed."""
+"""Default size of the buffer in which rows are shuffled."""
 PREDICT_ROWS = 4096
 
 
@@ -50,7 +50,7 @@ class Classes(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """Targets that are numbers; all rows count alike."""
+    """Targets that are numbers; all rows have equal weight."""
 
     scaling: TargetScaling
 
@@ -66,7 +66,7 @@ class Prepared:
     targets: Classes | Quantity
     scaling: Scaling
     sample: Data
-    """Some rows as the model sees them, weighted to stand for all."""
+    """Some prepared rows, weighted to represent all."""
     n_rows: int
     key: Key
     survey: Survey
@@ -74,12 +74,12 @@ class Prepared:
     def encode(
         self, rows: np.ndarray, targets: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows and targets as the model sees them, weights."""
+        """Prepared rows and targets, and weights."""
         return self.scaling.apply(rows), *self.targets.encode(targets)
 
 
 def check_inference(inference: Settings) -> None:
-    """Refuse what cannot be done without all rows at hand."""
+    """Reject inference that needs all rows in memory."""
     if not isinstance(inference, Variational):
         raise ValueError(f"inference={inference}: rows on disk are fitted with inference='vi'.")
 
@@ -165,7 +165,7 @@ def fit(
 
 
 def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> VariationalFit:
-    r"""Add to the error of the bound that it was computed on a sample of n of N rows.
+    r"""Add to the error of the bound that from using a sample of n of N rows.
 
     .. math:: N \,\mathrm{sd}(w_i \log p(y_i\mid x_i)) \sqrt{(1 - n/N) / n}
 
@@ -175,7 +175,7 @@ def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Vari
     n = len(sample.targets)
     found = log_lik_of_rows(fit.expert, mean, sample.rows, sample.targets)
     values = found[0].astype(np.float64) * sample.weights
-    # Weights of the sample already stand for N / n rows each.
+    # Weights of the sample already represent N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))
 
@@ -187,9 +187,9 @@ def blocks(
     *,
     complete: bool,
 ) -> Iterator[np.ndarray]:
-    """Rows as the model sees them, a block at a time, in the order of the source.
+    """Prepared rows, a block at a time, in the order of the source.
 
-    Only where rows need not be ``complete`` may entries be missing.
+    Entries may be missing only if rows need not be ``complete``.
     """
     if source.shape[1] != n_features:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""What is to be fitted, from the settings a user has chosen; and what a fit leaves behind.
+"""What to fit, from the user's settings; and the result of a fit.
 
-The one place where settings become priors, and where settings that a fit could not use are refused.
+The one place where settings become priors, and where settings that a fit cannot use are rejected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from wideangle.types import Array, Key, Scalar
 
 NEITHER: Pair[bool] = Pair(False, False)
 COSINE, GAMMA_SHAPE = 0.2, 2.0
-"""Strength of the repulsion, and shape of the distribution of lengths, where none is given."""
+"""Default strength of the repulsion, and default shape of the distribution of lengths."""
 
 
 class Regulariser(NamedTuple):
@@ -64,7 +64,7 @@ class Regulariser(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is to be fitted, and how."""
+    """What to fit, and how."""
 
     priors: Priors
     learn: Pair[bool]
@@ -76,7 +76,7 @@ class Task(NamedTuple):
 
     @property
     def regulariser(self) -> Regulariser | None:
-        """What the inference adds to the log posterior, or None where it adds nothing."""
+        """What the inference adds to the log posterior, or None."""
         weights = _diversity(self.inference)
         if not any(weights):
             return None
@@ -86,14 +86,14 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit leaves behind."""
+    """Result of a fit."""
 
     draws: Draws
     """Values ``weights`` and ``log_lik``, axes (chain, draw, ...); starts count as chains."""
     priors: Priors
     notes: dict[str, Any] = field(default_factory=dict)
     chains: Any = None
-    """Markov chains that can be taken up again, where there are some."""
+    """Markov chains that can be continued, if there are any."""
 
 
 def plan(
@@ -106,14 +106,14 @@ def plan(
     checkpoint: Any = None,
     verbose: bool | None = None,
 ) -> Task:
-    """The task of an estimator's settings, for rows of so many prepared columns."""
+    """The task from an estimator's settings, for rows with this many prepared columns."""
     priors = _build_priors(prior, inference, n_experts, n_columns, expert)
     learn = Pair(*(_is_learned(one, inference) for one in _pair_of(prior)))
     return Task(priors, learn, expert, inference, checkpoint, verbose)
 
 
 def check_choices(prior: Any, inference: Any, checkpoint: Any) -> None:
-    """Refuse settings that this model, or this inference, has no use for."""
+    """Reject settings that this model or inference cannot use."""
     for one in _pair_of(prior):
         _check_prior(one, inference)
     if isinstance(inference, Sampling) and inference.kernel == "gibbs":
@@ -153,7 +153,7 @@ def _has_hierarchy(prior: Any, inference: Settings) -> bool:
 
 
 def _reason_against(prior: Any, inference: Settings) -> str | None:
-    """Why a fit has no use for a common expert and learned scales, or None."""
+    """Why a fit cannot use a common expert and learned scales, or None."""
     if getattr(prior, "magnitude_shape", None) is not None:
         return f"magnitude_shape={prior.magnitude_shape}: is for Gamma lengths"
     if isinstance(inference, Sampling) and inference.kernel not in (None, "hmc"):
@@ -256,7 +256,7 @@ def _directions(prior: Any, inference: Settings, n: int, size: int) -> MutualAng
 
 
 def _diversity(inference: Any) -> Pair[float]:
-    """Weights of Omega; users give those of the experts first, or one number for both."""
+    """Weights of Omega; users give that of the experts first, or one number for both."""
     value = inference.diversity
     both = value if isinstance(value, tuple) else (value, value)
     if len(both) != 2 or not all(isinstance(one, int | float) and one >= 0 for one in both):  # noqa: PLR2004
@@ -269,18 +269,18 @@ def _diversity(inference: Any) -> Pair[float]:
 
 
 def checkpoint_of(key: Key, task: Task, arrays: dict[str, Any]) -> Checkpoint | None:
-    """The checkpoint that was asked for, of these data and settings and no others."""
+    """The requested checkpoint, valid for these data and settings only."""
     if task.checkpoint is None:
         return None
     mark = mark_of(task, arrays | {"key": jax.random.key_data(key)})
-    # Of several processes one writes, and all read.
+    # One of several processes writes, and all read.
     kind = Checkpoint if writes() else _ReadOnlyCheckpoint
     return kind(task.checkpoint, fingerprint=mark)
 
 
 def mark_of(task: Task, arrays: dict[str, Any]) -> str:
     """A fingerprint of data and of all settings that a fit depends on."""
-    # Priors count by what is in them, not by a repr that holds an address.
+    # Priors are hashed by their contents, not by a repr that contains an address.
     meta = {
         "inference": repr(as_plain(task.inference)),
         "learn": repr(task.learn),
@@ -293,7 +293,7 @@ def mark_of(task: Task, arrays: dict[str, Any]) -> str:
 
 
 def arrays_of(data: Data) -> dict[str, Any]:
-    """All that data in memory consist of, by name."""
+    """All arrays of data in memory, by name."""
     rows = data.rows
     parts = (rows.data, rows.indices, rows.indptr) if sp.issparse(rows) else (rows,)
     arrays = {f"rows_{i}": part for i, part in enumerate(parts)}

@@ -1,4 +1,4 @@
-"""Variational mixture of experts: the collapsed bound, climbed by stochastic gradients."""
+"""Variational mixture of experts: the collapsed bound, maximised by stochastic gradients."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ from wideangle.storage import Checkpoint
 from wideangle.types import Array, Components, Key, as_targets
 
 RATE = 0.02
-"""Top learning rate of locations; the others have twice as much."""
+"""Largest learning rate of locations; the others have twice as much."""
 MIN_PASSES, FULL_STEPS, MANY_STEPS = 20, 1500, 20_000
-"""Passes over many rows, steps when a step sees all rows, and steps after which no further pass
-is begun; see :func:`_n_steps_of`."""
+"""Passes over many rows, steps if each sees all rows, and steps after which no new pass begins; see
+:func:`_n_steps_of`."""
 TABLE = 2**22
-"""Normals drawn once; steps read them at random places, since fresh ones would cost more than
-the model itself."""
+"""Normals drawn once; steps read them at random positions, since drawing new ones would cost more
+than the model itself."""
 M_STEPS, M_DRAWS = (0.3, 0.5, 0.7), 32
-"""Where in the run priors are learned: after the first search, before the last refinement; and
-draws behind it."""
+"""When in the run priors are learned: after the first search, before the last refinement; and the
+number of draws used."""
 FEW_ROWS, MANY_ROWS, COOL = 500, 2000, 0.35
 ELBO_DRAWS, POSTERIOR_DRAWS = 32, 64
-"""Draws behind the bound that is reported, and draws kept of each start."""
+"""Number of draws for the reported bound, and draws kept of each start."""
 
 Stream = Callable[[int], Any]
-"""Seed in, batches out (:class:`wideangle.infer.ascent.Batches` with ``size``, ``per_pass``)."""
+"""From a seed to batches (:class:`wideangle.infer.ascent.Batches` with ``size``, ``per_pass``)."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
 
 
 def draws_of(key: Key, fits: list[VariationalFit]) -> Fitted:
-    """Draws of the approximations that were reached, one chain for each."""
+    """Draws from the fitted approximations, one chain for each."""
     keys = random.split(key, len(fits))
     each = [fit.sample(k, POSTERIOR_DRAWS) for fit, k in zip(fits, keys, strict=True)]
     draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
@@ -138,23 +138,24 @@ def fit_starts(
     stream: Stream | None = None,
     dtype: Any = np.float32,
 ) -> list[VariationalFit]:
-    r"""Climb the collapsed bound from several starts at once, and say how good it is in the end.
+    r"""Maximise the collapsed bound from several starts at once, and estimate its final value.
 
     Parameters
     ----------
     task
         With :class:`~wideangle.Variational` as its inference. Below temperature 1 the objective is
         no bound, but more experts stay alive and averaged predictions are better once there are
-        thousands of rows. Priors to learn are updated by M steps on the way, all starts together.
+        thousands of rows. Learned priors are updated by M steps during the fit, all starts
+        together.
     checkpoint
-        Saves the climb while it lasts, and takes up one that was saved; a finished run needs none.
+        Saves progress during the fit, and continues a saved one; removed after a finished fit.
     stream
         Where minibatches come from, ``seed -> batches``. ``data`` is then a sample of the rows,
         weighted to stand for all of them: starts and the bound at the end come from it.
 
     Notes
     -----
-    Ctrl-C keeps what was reached and sets ``interrupted``. Everything follows from ``key``.
+    Ctrl-C keeps what was reached and sets ``interrupted``. ``key`` determines all randomness.
     """
     chosen = task.inference
     targets, weights = as_targets(data.targets, dtype), np.asarray(data.weights, dtype)
@@ -186,7 +187,7 @@ def _climb(
     stream: Stream | None,
     dtype: Any,
 ) -> tuple[Ascent, Priors]:
-    """Climb from fresh starts, or from where a checkpoint was; with the priors learned so far."""
+    """Maximise from new starts or from a checkpoint; also returns the priors learned so far."""
     keys = random.split(key, 4)
     chosen, expert, priors = task.inference, task.expert, task.priors
     n, n_starts = priors.gate.n_components, chosen.n_starts
@@ -227,7 +228,7 @@ def _climb(
         state, interrupted = part.state, part.interrupted
         traces.append(part.trace)
         if stop < n_steps and not interrupted:
-            # Depends on q alone: a run taken up again just here does the same once more.
+            # Depends on q alone: a run continued from here repeats it exactly.
             key_m = random.fold_in(keys[1], stop)
             priors = learned(key_m, state.position, priors, task.learn)
     return Ascent(state, np.concatenate(traces), interrupted), priors
@@ -236,10 +237,10 @@ def _climb(
 def _loaded(
     checkpoint: Checkpoint, state: AscentState, priors: Priors
 ) -> tuple[AscentState, Priors, np.ndarray]:
-    """State, priors and trace of a checkpoint; without one, those of a fresh start."""
+    """State, priors and trace of a checkpoint; without one, those of a new start."""
     leaves, structure = jax.tree.flatten(priors)
     nothing = {"trace": np.zeros((len(state.step), 0))}
-    # Learned priors may be of another precision than those given.
+    # Learned priors may have another precision than the given ones.
     found = checkpoint.load(((state, [...] * len(leaves)), nothing))
     if found is None:
         return state, priors, nothing["trace"].T
@@ -260,7 +261,7 @@ def rates_of(guides: Guides) -> Guides:
 def terms(
     priors: Priors, temperatures: Any, regulariser: Regulariser | None, dtype: Any = np.float32
 ) -> Terms:
-    """What is maximised beside the data; the regulariser costs nothing where it is off."""
+    """Terms of the objective apart from the data; a regulariser that is off costs nothing."""
     every = Terms(priors, temperatures, regulariser)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), every)
 
@@ -269,8 +270,8 @@ def _n_steps_of(per_pass: int, n_passes: int | None = None) -> int:
     r"""Number of steps: by default :math:`\max(20, 1500\,m^{-5/4})` passes of m batches.
 
     Little data needs steps, much data needs passes; more of either fits the bound better and
-    predicts no better. Beyond 1000 batches a pass (a million rows) the passes become fewer: at
-    20,000 steps q has long settled.
+    predicts no better. Beyond 1000 batches per pass (a million rows) there are fewer passes: q has
+    converged well before 20,000 steps.
     """
     usual = min(MIN_PASSES, math.ceil(MANY_STEPS / per_pass))
     return per_pass * (n_passes or max(usual, math.ceil(FULL_STEPS * per_pass**-1.25)))
@@ -292,10 +293,9 @@ def learned(key: Key, guides: Guides, priors: Priors, learn: Pair[bool]) -> Prio
 def m_step(key: Key, guide: Guide, prior: ComponentPrior) -> PolarComponents:
     r"""Update :math:`\mu_0, \alpha_1, \alpha_2` of a polar prior from q.
 
-    Leaves of the guide have a leading axis of starts; the update maximises the mean of their
-    bounds over the prior, so at fixed q no start's share is preferred and the mean cannot fall.
-    Gaussian factors have no closed form for lengths: ``M_DRAWS`` draws of each start stand for
-    them.
+    Leaves of the guide have a leading axis of starts; the update maximises the mean of their bounds
+    over the prior, so at fixed q no start is preferred and the mean cannot fall. Gaussian factors
+    have no closed form for lengths: ``M_DRAWS`` draws of each start replace it.
 
     Paper: Appendix C, the M step.
     """
@@ -308,7 +308,7 @@ def m_step(key: Key, guide: Guide, prior: ComponentPrior) -> PolarComponents:
 
 
 def _closed_form(prior: ComponentPrior, guide: str) -> ComponentPrior:
-    """The prior with zero concentration made explicit, once it is known that q can take it."""
+    """The prior with zero concentration made explicit, after checking that q supports it."""
     if guide != "vmf" or isinstance(prior, GaussianComponents):
         return prior
     directions = getattr(prior, "directions", None)
@@ -340,7 +340,7 @@ def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> Variational
     r"""Add the bound at temperature 1.
 
     Mean over exact draws W of :math:`\log p(y\mid W) - \nabla\cdot(W - EW)`, the gradient
-    being that at the mean: a control variate of mean 0 that takes out the first order.
+    being that at the mean: a control variate of mean 0 that removes the first-order error.
     """
     key_draws, key_prior = random.split(key)
     draws, mean, sums = fit.sample(key_draws, ELBO_DRAWS), fit.mean, None
@@ -365,7 +365,7 @@ def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> Variational
 
 @jax.jit
 def _divergences(keys: Key, guides: Guides, priors: Priors) -> Array:
-    """Minus the divergence from the priors; one estimate a key where there is no closed form."""
+    """Minus the divergence from the priors; one estimate per key if there is no closed form."""
     return lax.map(lambda key: negative_kl(key, guides, priors), keys)
 
 

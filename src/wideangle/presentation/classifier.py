@@ -97,7 +97,7 @@ class ClassifierPresentation(Presentation):
         ]
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
-        """A sentence about held-out rows, where there are such."""
+        """A sentence about held-out rows, if there are any."""
         m = metrics
         if "accuracy" not in m:
             return ""
@@ -110,7 +110,7 @@ class ClassifierPresentation(Presentation):
         )
 
     def cautions(self, run: Run) -> list[str]:
-        """About probabilities that are no better than a guess, or too sure."""
+        """Warnings about probabilities that are no better than a guess, or overconfident."""
         m, sentences = run.metrics, []
         if "accuracy" in m and m["log_loss"] >= m["log_loss_of_guess"]:
             sentences.append(
@@ -158,13 +158,13 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
     proba, y
         Predictions and truth, as indices of classes.
     frequencies
-        Shares of the classes among the training rows, for the scores of a model that knows
-        nothing else.
+        Shares of the classes among the training rows, for the scores of a model that uses nothing
+        else.
 
     Returns
     -------
     dict
-        ``accuracy`` with ``accuracy_interval``, which holds the true one with 95 %; ``log_loss``
+        ``accuracy`` with ``accuracy_interval``, which contains the true one with 95 %; ``log_loss``
         (nats) with ``log_loss_error``, its standard error; both with ``_of_guess``, that of the
         frequencies; ``brier``; ``calibration_error``, the mean gap between confidence and accuracy.
     """
@@ -185,12 +185,12 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
 
 
 class Reliability(NamedTuple):
-    """Rows put together by what was predicted; bins without rows are left out."""
+    """Rows binned by predicted probability; empty bins are left out."""
 
     predicted: np.ndarray
     """Mean probability of the rows of each bin."""
     observed: np.ndarray
-    """How often it happened."""
+    """Observed frequency in each bin."""
     low: np.ndarray
     high: np.ndarray
     """Interval for the true frequency: see :func:`share_interval`."""

@@ -1,8 +1,7 @@
 """The protocol: how a family describes a fitted model.
 
-Only :meth:`Presentation.vectors`, :meth:`~Presentation.activations` and
-:meth:`~Presentation.facts` have to be written; everything else has a default that holds for any
-model of components.
+A family must define only :meth:`Presentation.vectors`, :meth:`~Presentation.activations` and
+:meth:`~Presentation.facts`; everything else has a default that works for any model of components.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ INTERCEPT = "(intercept)"
 CLEAR = 0.15
 """Entries below this share of the largest are left out of sentences."""
 MATCHED_DRAWS, FEWEST_MATCHED = 200, 10
-"""Draws behind the intervals of weights, and the fewest for which there are any."""
+"""Draws used for intervals of weights, and the fewest for which there are intervals."""
 MOST_ROWS = 25
-"""Rows of a table to look at."""
+"""Number of rows in a table of rows."""
 
 
 class Presentation:
     """A fitted model in words and arrays.
 
-    The estimator names its class in the attribute ``presentation``, and has besides scikit-learn's
-    methods ``trace_`` (Draws of numbers that can be compared between chains), ``diagnostics_``
-    (their summary, None without chains), ``diversity_``, ``save`` and ``load``, and the parameters
-    ``checkpoint``, ``verbose`` and ``random_state``.
+    The estimator names its class in the attribute ``presentation``, and has in addition to
+    scikit-learn's methods ``trace_`` (Draws of numbers that can be compared between chains),
+    ``diagnostics_`` (their summary, None without chains), ``diversity_``, ``save`` and ``load``,
+    and the parameters ``checkpoint``, ``verbose`` and ``random_state``.
     """
 
     title: ClassVar[str] = "a model"
@@ -57,11 +56,12 @@ class Presentation:
     options: ClassVar[tuple[Option, ...]] = ()
     """What the command line may set."""
     scales_tables: ClassVar[bool] = False
-    """Whether numbers of a table get one unit before the fit, and ``--scale`` is offered."""
+    """Whether numeric columns of a table are scaled to one unit before the fit, with an option
+    ``--scale``."""
     words: ClassVar[Mapping[str, str]] = {}
-    """Quantities of ``trace_`` in words, the most telling first."""
+    """Quantities of ``trace_`` in words, the most informative first."""
     max_time: ClassVar[float] = 0.0
-    """Seconds after which chains that choose their length end, by default."""
+    """Default time limit in seconds of chains that choose their length."""
     in_modes: ClassVar[str] = STACK
     """What to do about chains that are in different modes of the posterior."""
     counted: ClassVar[str] = ""
@@ -74,7 +74,7 @@ class Presentation:
     )
     """Section of the report about rows and components."""
     trust: ClassVar[Section] = Section("Rows", "Rows to look at")
-    """Section of the report about how far to trust the model."""
+    """Section of the report about how reliable the model is."""
 
     def __init__(self, model: Any) -> None:
         check_is_fitted(model)
@@ -82,7 +82,7 @@ class Presentation:
 
     @classmethod
     def settings_for(cls, *, table: bool) -> dict[str, Any]:
-        """Settings that the kind of file decides, where the user does not."""
+        """Default settings for a kind of file."""
         return {}
 
     @classmethod
@@ -116,22 +116,22 @@ class Presentation:
         return {"adds to a row": self.vectors()}
 
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
-        """The same for the report, with more that a component has."""
+        """The same for the report, with further weights of a component."""
         return self.weights(classes)
 
     def panel_draws(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """The same weights in some draws, (S, K, p), for intervals; NaN where a draw has none.
 
-        Empty where there are no draws to compare.
+        Empty if there are no draws to compare.
         """
         return {}
 
     def training_shares(self) -> np.ndarray | None:
-        """Share of the training rows that use each component, if the fit has it."""
+        """Share of the training rows that use each component, if the fit stores it."""
         return None
 
     def shares(self, sample: Sample) -> np.ndarray:
-        """Share of the rows that use each component: of the training rows, or of the sample."""
+        """Share of the training rows, or else of the sample, that use each component."""
         known = self.training_shares()
         return sample.values["activations"].mean(axis=0) if known is None else known
 
@@ -159,11 +159,11 @@ class Presentation:
         return False
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what a user wants to know first."""
+        """Names and values of the main results."""
         raise NotImplementedError
 
     def chain_facts(self) -> list[tuple[str, str]]:
-        """How far the chains agree, on predictions and on other numbers; nothing without chains."""
+        """How well the chains agree on predictions and other quantities; empty without chains."""
         summary = self.model.diagnostics_
         return [] if summary is None else account(summary, self.words)
 
@@ -184,7 +184,7 @@ class Presentation:
         return {}
 
     def score_file(self, X: Any, y: np.ndarray) -> dict[str, float]:
-        """Scores of a file that holds the target, -1 or NaN where it is not known."""
+        """Scores of a file with the target, which is -1 or NaN where unknown."""
         return {}
 
     def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -207,7 +207,7 @@ class Presentation:
         return first + self.verdict_on_scores(run.metrics)
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
-        """A sentence about held-out rows, where there are such."""
+        """A sentence about held-out rows, if there are any."""
         return ""
 
     def cards(self) -> list[Card]:
@@ -230,7 +230,7 @@ class Presentation:
         return []
 
     def rows_to_look_at(self, run: Run) -> RowTable | None:
-        """Rows of the sample that deserve a look."""
+        """Rows of the sample worth a closer look."""
         return None
 
 
@@ -262,10 +262,10 @@ def standard_error(values: np.ndarray) -> float | None:
 
 
 def share_interval(hits: Any, cases: Any, level: float = 0.95) -> tuple[Any, Any]:
-    """Wilson's interval for a share of which ``hits`` of so many cases were seen.
+    """Wilson's interval for a share, from ``hits`` among a number of cases.
 
     Unlike the estimate plus or minus its standard error it stays between 0 and 1 and does not
-    shrink to a point where all cases are alike.
+    shrink to a point if all cases are alike.
     """
     z = NormalDist().inv_cdf(0.5 + 0.5 * level)
     middle = (hits + 0.5 * z**2) / (cases + z**2)

@@ -1,4 +1,4 @@
-"""Small records that families and those who show them exchange."""
+"""Small records passed between families and the code that displays them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MODEL, LENGTH = "The model", "How long to run"
 """Headings of options in the help of a command."""
 MOST_ROWS = 2000
 _MOST_ENTRIES = 2_000_000
-"""Entries of the rows of a sample: reconstructions are dense, and wide rows are many numbers."""
+"""Largest number of entries in a sample, since reconstructions are dense."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows, held out where there are such, in the order of the file.
+    """Some rows, held-out ones if there are any, in the order of the file.
 
     Attributes
     ----------
@@ -52,13 +52,13 @@ class Sample:
 
 
 def sampled_rows(n_rows: int, n_columns: int) -> np.ndarray:
-    """Which rows make a sample, evenly spread."""
+    """Indices of the rows of a sample, evenly spread."""
     return evenly(n_rows, min(MOST_ROWS, max(50, _MOST_ENTRIES // n_columns)))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A fitted model with all that is needed to predict, report and repeat.
+    """A fitted model with everything needed to predict, report and repeat the fit.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Run:
     model
         The fitted estimator.
     frame
-        From the columns of the user's file to those of the model; ``frame.classes`` are the
+        Maps the columns of the user's file to those of the model; ``frame.classes`` are the
         labels in the order of predicted probabilities.
     settings
         ``command`` (list of words), ``options`` (setting to value), ``seed``, ``source`` (the
@@ -112,7 +112,7 @@ class Scored(NamedTuple):
     """Shares of the classes among the training rows; empty without classes."""
     seed: int
     target_moments: tuple[float, float] = (0.0, 1.0)
-    """Mean and standard deviation of the training targets, where they are numbers."""
+    """Mean and standard deviation of the training targets, if they are numbers."""
 
 
 class Option(NamedTuple):
@@ -121,16 +121,16 @@ class Option(NamedTuple):
     flag: str
     """Such as ``--experts``, or ``--centre/--no-centre`` for a switch."""
     setting: str
-    """Parameter of the estimator; ``inference__n_draws`` for one of the object behind it."""
+    """Parameter of the estimator; ``inference__n_draws`` for one of a nested object."""
     type: type
     help: str
     default: str = ""
-    """What holds without the option, in words."""
+    """The default, in words."""
     choices: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
     value: Any = None
-    """What a flag without an opposite sets; True if None."""
+    """Value that a flag without an opposite sets; True if None."""
     panel: str = MODEL
 
 
@@ -153,7 +153,7 @@ def prior_options(of: str, cosine: str, names: tuple[str, ...]) -> tuple[Option,
 def sampling_options(
     n_warmup: int | str, n_draws: str, thin: int, max_time: str
 ) -> tuple[Option, ...]:
-    """How long the chains are, how many there are, and how they are put together."""
+    """Length and number of chains, and how they are combined."""
     rows = (
         ("--warmup", "n_warmup", "Steps of a chain before its draws.", n_warmup, 0),
         ("--draws", "n_draws", "Draws of a chain that are kept.", n_draws, 1),
@@ -180,7 +180,7 @@ def sampling_options(
 
 
 class Card(NamedTuple):
-    """One number with what to compare it to."""
+    """One number with a value to compare it to."""
 
     title: str
     value: str
@@ -200,7 +200,7 @@ class Column(NamedTuple):
 
 
 class RowTable(NamedTuple):
-    """Rows of the sample that deserve a look."""
+    """Rows of the sample worth a closer look."""
 
     order: np.ndarray
     """Indices into the sample, the most striking first."""
@@ -209,7 +209,7 @@ class RowTable(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart of the report: its name in :data:`wideangle.report.charts.CHARTS`, and its words."""
+    """A chart of the report: its name in :data:`wideangle.report.charts.CHARTS`, and its text."""
 
     name: str
     title: str
@@ -220,11 +220,11 @@ class Section(NamedTuple):
     """A section of the report."""
 
     link: str
-    """In the list of sections."""
+    """Title in the list of sections."""
     title: str
     charts: tuple[Chart, ...] = ()
     empty: str = ""
-    """Shown where none of the charts applies."""
+    """Shown if none of the charts applies."""
     table: str = ""
     """Heading above a table of rows."""
     hint: str = ""

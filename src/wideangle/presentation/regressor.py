@@ -25,13 +25,13 @@ from wideangle.presentation.records import (
 )
 
 LEVEL = 0.9
-"""Of the interval that goes with a prediction."""
+"""Level of the interval of a prediction."""
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""Of the intervals that are compared with what was seen."""
+"""Levels of the intervals that are compared with the targets."""
 N_SAMPLES = 200
-"""Draws of a row behind its continuous ranked probability score."""
+"""Draws per row for the continuous ranked probability score."""
 _FAR, _GAP = 3.0, 0.05
-"""Standard errors, and share of rows, by which intervals may miss before it is mentioned."""
+"""Standard errors, and share of rows, by which coverage may be off before it is mentioned."""
 
 
 class RegressorPresentation(Presentation):
@@ -78,7 +78,7 @@ class RegressorPresentation(Presentation):
         )
 
     def score_file(self, X: Any, y: np.ndarray) -> dict[str, float]:
-        """Scores of the rows of a file that holds the target."""
+        """Scores of the rows of a file with the target."""
         known = np.isfinite(y)
         if not known.any():
             return {}
@@ -106,7 +106,7 @@ class RegressorPresentation(Presentation):
         ]
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
-        """A sentence about held-out rows, where there are such."""
+        """A sentence about held-out rows, if there are any."""
         m = metrics
         if "rmse" not in m:
             return ""
@@ -117,7 +117,7 @@ class RegressorPresentation(Presentation):
         )
 
     def cautions(self, run: Run) -> list[str]:
-        """Predictions no better than the mean; intervals that are too short or too long."""
+        """Warn of predictions no better than the mean, and of too short or too long intervals."""
         m, sentences = run.metrics, []
         if "rmse" in m and m["log_density"] <= m["log_density_of_guess"]:
             sentences.append(
@@ -138,7 +138,7 @@ class RegressorPresentation(Presentation):
         return sentences
 
     def rows_to_look_at(self, run: Run) -> RowTable:
-        """Rows that were predicted worst; without a target, those of the widest prediction."""
+        """Rows with the worst predictions; without a target, those with the widest."""
         sample, place = run.sample, LEVELS.index(LEVEL)
         mean, spread = sample.values["prediction"], sample.values["spread"]
         low, high = (sample.values[name][:, place] for name in ("low", "high"))
@@ -181,7 +181,7 @@ def score_quantity(
     samples
         Draws from the predictive distribution of each row, (n, m).
     guess
-        Mean and standard deviation of the training targets, for the scores of a model that knows
+        Mean and standard deviation of the training targets, for the scores of a model that uses
         nothing else.
 
     Returns
@@ -213,7 +213,7 @@ def score_quantity(
 def crps(samples: np.ndarray, y: np.ndarray) -> np.ndarray:
     r"""Continuous ranked probability score of each row, :math:`E|Y-y| - E|Y-Y'|/2`.
 
-    Unbiased: pairs of different draws (n, m) stand for :math:`Y, Y'`.
+    Unbiased: it averages over pairs :math:`Y, Y'` of different draws (n, m).
     """
     ordered = np.sort(samples, axis=1)
     m = ordered.shape[1]
@@ -222,7 +222,7 @@ def crps(samples: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 class Coverage(NamedTuple):
-    """How many rows central intervals hold, by level."""
+    """Share of rows inside central intervals, by level."""
 
     observed: np.ndarray
     low: np.ndarray

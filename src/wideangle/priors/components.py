@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 MEAN_SCALE = 0.7
 """Mean of the exponential distribution of the scales of a hierarchy. Near 0 it has more mass than a
-half-normal one, so that weak data are not overfitted. A half-Cauchy one predicts strong rules
-better still, but its tail takes chains ten times as long where classes can be separated."""
+half-normal one, so that weak data are not overfitted. A half-Cauchy one predicts strong effects
+even better, but with its tail chains take ten times as long if classes are separable."""
 
 
 class SortedFields(Distribution):
-    """A NumPyro distribution whose leaves come in order of their names.
+    """A NumPyro distribution whose leaves are sorted by name.
 
-    NumPyro gathers the names through a set, whose order changes from process to process. What is
-    saved leaf by leaf would be read back in another order, kappa in the place of a rate.
+    NumPyro collects the names in a set, whose order changes from process to process. Leaves saved
+    in order would be read back in another, kappa in place of a rate.
     """
 
     @classmethod
@@ -51,7 +51,7 @@ class SortedFields(Distribution):
 
 
 class ComponentPrior(SortedFields):
-    """A distribution over K component vectors in p dimensions: what models ask of a prior."""
+    """A distribution over K component vectors in p dimensions: the interface of a prior."""
 
     @property
     def n_components(self) -> int:
@@ -64,7 +64,7 @@ class ComponentPrior(SortedFields):
         return self.event_shape[1]
 
     def log_prob_polar(self, components: Components) -> Array:
-        r"""Log density in polar coordinates, against uniform directions and :math:`dg`.
+        r"""Log density in polar coordinates, relative to uniform directions and :math:`dg`.
 
         .. math:: \log p(a) + \sum_k\bigl[(p-1)\log g_k + \log\mathrm{area}(p)\bigr]
 
@@ -176,7 +176,7 @@ class PolarComponents(ComponentPrior):
         key_direction, key_length = random.split(key)
         inner = self.directions.batch_shape
         outer = lax.broadcast_shapes(inner, self.magnitude_shape.shape, self.magnitude_rate.shape)
-        # Extra batch axes that only the lengths have still want directions of their own.
+        # Batch axes that only the lengths have still need separate directions.
         extra = outer[: len(outer) - len(inner)]
         if outer[len(extra) :] == inner:
             directions = self.directions.sample(key_direction, sample_shape + extra)
@@ -188,11 +188,11 @@ class PolarComponents(ComponentPrior):
     def _draw_lengths(self, key: Key, shape: tuple[int, ...]) -> Array:
         shape_parameter = self.magnitude_shape[..., None]
         unit = random.gamma(key, shape_parameter, shape, shape_parameter.dtype)
-        # A shape far below 1 underflows to 0, which is not a length.
+        # With a shape far below 1, draws underflow to 0, which is not a length.
         return jnp.maximum(unit / self.magnitude_rate[..., None], jnp.finfo(unit.dtype).tiny)
 
     def draw_next(self, key: Key, components: Components) -> Components:
-        """Draw one more component given those there are (the infinite prior)."""
+        """Draw one more component given the existing ones (the infinite prior)."""
         key_direction, key_length = random.split(key)
         direction = self.directions.draw_next(key_direction, components.directions)
         length = self._draw_lengths(key_length, (*direction.shape[:-1], 1))[..., 0]
@@ -230,7 +230,7 @@ class GaussianComponents(ComponentPrior):
         square = jnp.sum(components.magnitudes**2, axis=-1)
         logs = jnp.sum(jnp.log(components.magnitudes / self.scale[..., None]), axis=-1)
         n, p = self.event_shape
-        # Constants are joined on the host: apart they are large and opposite.
+        # Constants are combined on the host: separately they are large and opposite.
         constant = n * (log_area(p) - 0.5 * p * math.log(2.0 * math.pi))
         return constant - 0.5 * square / self.scale**2 + (p - 1) * logs - n * jnp.log(self.scale)
 
@@ -259,14 +259,14 @@ class GaussianComponents(ComponentPrior):
 )
 @dataclass(frozen=True)
 class HierarchicalComponents:
-    r"""K vectors in p dimensions around a common one, or around 0; scales in the posterior.
+    r"""K vectors in p dimensions around a common one, or around 0, with unknown scales.
 
     .. math:: a_k = s\,b + \tau\,d_k,\qquad b, d_k \sim N(0, I),\qquad
               \tau, s \sim \text{Exponential, of mean } 0.7
 
-    and the directions of the deviations :math:`d_k` may repel each other. Where one vector is
-    enough :math:`\tau` shrinks and all become that vector. No NumPyro distribution: its unknowns
-    are deviations, common vector and scales.
+    and the directions of the deviations :math:`d_k` may repel each other. If one vector is enough,
+    :math:`\tau` shrinks and all become that vector. Not a NumPyro distribution: its unknowns are
+    deviations, common vector and scales.
     """
 
     n_components: int
@@ -276,13 +276,13 @@ class HierarchicalComponents:
     directions: MutualAngular | None = None
     """How directions of deviations repel each other; None for independent ones."""
     scale: Any = None
-    r""":math:`\tau` where it is fixed; None makes it part of the posterior."""
+    r""":math:`\tau` if it is fixed; None makes it part of the posterior."""
     common_scale: Any = None
-    """The same of the common vector."""
+    """The same for the common vector."""
 
     @property
     def n_scales(self) -> int:
-        """Scales that are part of the posterior, those of deviations first."""
+        """Number of scales that are part of the posterior, those of deviations first."""
         return (self.scale is None) + (self.common and self.common_scale is None)
 
     def scales(self, log_scales: Array | None) -> tuple[Any, Any]:
@@ -294,7 +294,7 @@ class HierarchicalComponents:
         return scale, next(free) if self.common_scale is None else self.common_scale
 
     def fixed(self, scale: Any, common_scale: Any) -> HierarchicalComponents:
-        """The prior with scales that are given."""
+        """The prior with fixed scales."""
         common_scale = common_scale if self.common else None
         return HierarchicalComponents(
             self.n_components, self.dim, self.common, self.directions, scale, common_scale

@@ -29,7 +29,7 @@ from wideangle.priors.components import ComponentPrior, GaussianComponents
 from wideangle.types import Array, Key
 
 LEVELS = 256
-"""Eigenvalue levels summed exactly; what lies beyond is treated as infinitely many tiny ones."""
+"""Eigenvalue levels summed exactly; the rest is treated as infinitely many tiny ones."""
 
 
 class DeterminantalComponents(ComponentPrior):
@@ -45,7 +45,7 @@ class DeterminantalComponents(ComponentPrior):
         :math:`\ell` of the kernel. By default :math:`\ell^2 = 2p\sigma^2`, the typical squared
         distance of two base draws: much smaller and nothing repels, much larger and L is singular.
     n_sweeps : int
-        Length of the Markov chain behind :meth:`sample` (see there).
+        Length of the Markov chain of :meth:`sample` (see there).
     """
 
     arg_constraints = {"scale": constraints.positive, "lengthscale": constraints.positive}
@@ -101,9 +101,9 @@ class DeterminantalComponents(ComponentPrior):
     def sample(self, key: Key | None, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw sets of vectors by a Markov chain of ``n_sweeps`` sweeps from base draws.
 
-        Each sweep replaces the vectors one at a time by fresh base draws, accepted on the ratio of
-        determinants; the chain forgets its start in a few sweeps unless the kernel is close to
-        singular, when ``n_sweeps`` should grow. Not an exact draw, unlike the other priors.
+        Each sweep replaces the vectors one at a time by new base draws, accepted by the ratio of
+        determinants; the chain forgets its start in a few sweeps unless the kernel is nearly
+        singular, which needs a larger ``n_sweeps``. Not an exact draw, unlike the other priors.
         """
         assert key is not None
         return self._run_chain(key, tuple(sample_shape))
@@ -158,7 +158,7 @@ def log_expected_determinant(n_components: int, dim: int, ratio: Array) -> Array
     series, _ = lax.scan(multiply, one, (level.astype(base.dtype), log_choose.astype(base.dtype)))
     # Many tiny eigenvalues of total mass T: prod(1 + lambda t) -> exp(T t). The mass is the upper
     # tail of a negative binomial distribution; one minus the sum of the others would be rounding
-    # only, and for a nearly singular kernel more than the answer itself.
+    # error, for a nearly singular kernel larger than the result itself.
     tail = betainc(float(LEVELS), float(dim), base)[..., None]
     log_tail = jnp.where(tail > 0, jnp.log(jnp.where(tail > 0, tail, 1.0)), -jnp.inf)
     spread = jnp.where(powers == 0, 0.0, powers * log_tail) - jax.scipy.special.gammaln(powers + 1)
@@ -185,7 +185,7 @@ def _log_convolve(left: Array, right: Array) -> Array:
     lag = np.arange(n)[:, None] - np.arange(n)
     shifted = jnp.where(lag >= 0, right[..., np.maximum(lag, 0)], -jnp.inf)
     terms = left[..., None, :] + shifted
-    # As logsumexp, but a coefficient that is still 0 has gradient 0, not 0/0.
+    # Like logsumexp, but a coefficient that is still 0 has gradient 0, not 0/0.
     top = lax.stop_gradient(jnp.max(terms, axis=-1))
     live = top > -jnp.inf
     total = jnp.sum(jnp.exp(terms - jnp.where(live, top, 0.0)[..., None]), axis=-1)
@@ -195,8 +195,8 @@ def _log_convolve(left: Array, right: Array) -> Array:
 def _log_determinant(matrix: Array) -> Array:
     """Log determinant of positive definite matrices, by elimination.
 
-    Not by LAPACK: on a CPU, jaxlib before 0.11 may wait for ever in a factorisation of a batch,
-    which is what chains side by side make of it.
+    Not by LAPACK: on a CPU, jaxlib before 0.11 may hang in a batched factorisation, which vmapped
+    chains produce.
     """
 
     def eliminate(i: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:

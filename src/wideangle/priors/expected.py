@@ -23,7 +23,7 @@ from wideangle.types import Array
 def expected_log_prior(
     factors: VmfGammaFactors, prior: PolarComponents | GaussianComponents
 ) -> Array:
-    r"""Lower bound on :math:`E_q\log p(A)`, against uniform directions and :math:`dg`.
+    r"""Lower bound on :math:`E_q\log p(A)`, relative to uniform directions and :math:`dg`.
 
     Exact for independent components, for the Gaussian prior and at concentration 0. Adding
     :meth:`VmfGammaFactors.entropy_to_uniform` gives minus (an upper bound on) the KL divergence.
@@ -38,7 +38,7 @@ def expected_log_prior(
     Notes
     -----
     Paper: the bound on E log p(A) in Appendix A. Differs from the paper: the bound on log Z, which
-    as printed is none from 17 dimensions on (``docs/paper-map.md``); the constants
+    as printed does not hold from 17 dimensions on (``docs/paper-map.md``); the constants
     :math:`\log C_p` are kept, so that concentrations can be learned.
     """
     if isinstance(prior, GaussianComponents):

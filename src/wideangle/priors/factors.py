@@ -67,7 +67,7 @@ class VmfGammaFactors(NamedTuple):
         """Entropy, with that of the directions relative to uniform ones (see `vmf.entropy`).
 
         The constant K log area(p) is left out here and in :func:`expected_log_prior`, where it
-        would only cancel, and in float32 drown the rest.
+        would cancel, but in float32 swamp the rest.
         """
         angular = vmf.entropy_to_uniform(self.concentrations, self.dim)
         radial = (
@@ -88,7 +88,7 @@ class VmfGammaFactors(NamedTuple):
         return Components(directions, jnp.maximum(unit / self.rates, jnp.finfo(unit.dtype).tiny))
 
     def log_prob_polar(self, components: Components) -> Array:
-        """Log q against uniform directions and dg: the counterpart of a prior's own."""
+        """Log q relative to uniform directions and dg, as for a prior."""
         natural = self.concentrations[..., None] * self.mean_directions
         angular = vmf.log_ratio_to_uniform(natural, components.directions)
         r, s, g = self.shapes, self.rates, components.magnitudes

@@ -1,4 +1,4 @@
-r"""Learning the prior's own parameters: the M step of EM, from posterior draws or from q.
+r"""Learning the parameters of the prior: the M step of EM, from posterior draws or from q.
 
 Paper: Appendix C learns :math:`\mu_0, \alpha_1, \alpha_2` and tunes :math:`\kappa` by hand. Every
 update maximises :math:`E\log p(A;\theta)` over its own parameter.
@@ -35,7 +35,7 @@ def update_prior(
         zeros at the end of a draw are padding.
     max_shape : float
         Cap on the Gamma shape. With one component, or equal lengths, the likelihood of the shape
-        increases without end.
+        increases without limit.
     """
     check_range("max_shape", max_shape, 0.0, open_low=True)
     old: Any = prior.directions

@@ -18,7 +18,7 @@ kind            :math:`\eta_i`               reading
 Each conditional is normalised, so the joint density of K components is the marginal of that of
 K + 1: drawing one more (:meth:`MutualAngular.draw_next`) *is* the infinite prior.
 
-**The chain.** With :math:`S_{k-1} = \sum_{j<k} a_j` the log density of type I, against uniform
+**The chain.** With :math:`S_{k-1} = \sum_{j<k} a_j` the log density of type I, relative to uniform
 directions, is
 
 .. math:: \sum_{k>1} \bigl(\kappa p_k - G_D(\kappa)\bigr), \qquad
@@ -26,8 +26,8 @@ directions, is
 
 with :math:`p_k` the *pull* on direction k and G the log normaliser; the first direction is uniform.
 It depends on the directions through the sums :math:`S_{k-1}\cdot a_k` and :math:`|S_{k-1}|^2` only,
-which are computed here from the rows (:func:`prefix_products`), or from their cosines where these
-are known anyway (:func:`sums_before`).
+which are computed here from the rows (:func:`prefix_products`), or from their cosines if these are
+known (:func:`sums_before`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from wideangle.sphere.vmf import inverse_mean_resultant, log_area, log_mean_exp
 from wideangle.types import Array, Key, Scalar
 
 KINDS = ("I", "II", "independent")
-# Below this squared length a resultant of unit vectors is rounding, and has no direction.
+# Below this squared length a resultant of unit vectors is rounding error, and has no direction.
 VANISHING = 1e-12
 
 
@@ -72,7 +72,7 @@ class MutualAngular(SortedFields):
         p, at least 2.
     concentration : array
         :math:`\kappa \ge 0`, the strength of the repulsion; 0 is the uniform baseline. A fixed
-        number means less and less as p grows (the expected cosine is about :math:`\kappa/p`):
+        value has less effect as p grows (the expected cosine is about :math:`\kappa/p`):
         :meth:`from_cosine` sets the strength independently of the dimension.
     kind : {"I", "II", "independent"}
         How the resultant of the earlier components acts; see the module's table. Type I is
@@ -84,8 +84,8 @@ class MutualAngular(SortedFields):
 
     Notes
     -----
-    The density depends on the *order* of the components: the first is not repelled by anything
-    that comes before it. ``log_prob`` costs O(Kp).
+    The density depends on the *order* of the components: the first has no predecessors that repel
+    it. ``log_prob`` costs O(Kp).
 
     Examples
     --------
@@ -149,7 +149,7 @@ class MutualAngular(SortedFields):
         return self._log_ratio(value) - n_live * log_area(self.dim)
 
     def log_ratio_to_uniform(self, directions: Any) -> Array:
-        """Log density against K independent uniform directions: safe in float32.
+        """Log density relative to K independent uniform directions: safe in float32.
 
         Rows of zeros are padding, allowed at the end, and add nothing; so an array of fixed shape
         can hold a growing number of components.
@@ -173,7 +173,7 @@ class MutualAngular(SortedFields):
             pull = -kappa * cross
             strength = kappa * jnp.where(known, jnp.sqrt(jnp.where(known, square, 1.0)), 0.0)
         if self.first is not None and self.kind != "independent":
-            # where() and not .at[0].set(): the parameters may have more axes than the value.
+            # where() instead of .at[0].set(): the parameters may have more axes than the value.
             is_first = jnp.arange(square.shape[-1]) == 0
             pull = jnp.where(is_first, self._pull_of_first(directions[..., :1, :]), pull)
             strength = jnp.where(is_first, kappa, strength)
@@ -200,7 +200,7 @@ class MutualAngular(SortedFields):
         return jnp.where(is_first, start, -kappa * towards)
 
     def next_component(self, directions: Any) -> VonMisesFisher:
-        """Distribution of the next component given those there are (..., K', p); zeros pad."""
+        """Distribution of the next component given the others (..., K', p); zeros are padding."""
         directions = as_floating(directions)
         check_shape("directions", directions.shape, ("K", self.dim))
         check_unit("directions", directions, allow_zero=True)
@@ -212,7 +212,7 @@ class MutualAngular(SortedFields):
         return VonMisesFisher(mean, concentration)
 
     def draw_next(self, key: Key, directions: Any) -> Array:
-        """Draw one more component given those there are: one step of the infinite prior (IMA)."""
+        """Draw one more component given the existing ones: one step of the infinite prior (IMA)."""
         return self.next_component(directions).sample(key)
 
     def sample(self, key: Key | None, sample_shape: tuple[int, ...] = ()) -> Array:
@@ -252,7 +252,7 @@ class MutualAngular(SortedFields):
 
 
 def direction_of(resultant: Array) -> Array:
-    """Direction of a resultant; zero where it has none."""
+    """Direction of a resultant; zero if it has none."""
     known = jnp.sum(resultant**2, axis=-1, keepdims=True) > VANISHING
     return jnp.where(known, normalise(resultant), 0.0)
 
@@ -271,10 +271,10 @@ def sums_before(cosines: Array, live: Array) -> tuple[Array, Array]:
 
 
 def pull_in_order(cosines: Array, weights: Array) -> Scalar:
-    """The sum of all pulls on rows put in decreasing order of their weights.
+    """The sum of all pulls on rows in decreasing order of weight.
 
-    Rows of weight zero count for nothing. Nothing is sorted or moved: who comes before whom is a
-    (K, K) comparison, and both sums over those before are masked sums.
+    Rows of weight zero are ignored. Nothing is sorted or moved: the order is a (K, K) comparison,
+    and both sums over earlier rows are masked sums.
     """
     index = jnp.arange(weights.shape[0])
     mine, other = weights[:, None], weights[None, :]
@@ -288,7 +288,7 @@ def pull_in_order(cosines: Array, weights: Array) -> Scalar:
 def log_density(directions: Array, live: Array, counted: Array, concentration: Scalar) -> Scalar:
     """Log density of the ``counted`` rows, each given all live ones before it.
 
-    The first row has no mean direction and counts for nothing.
+    The first row has no mean direction and adds nothing.
     """
     pull = pulls(*sums_before(directions @ directions.T, live), live)
     terms = concentration * pull - log_mean_exp(concentration, directions.shape[1])
@@ -298,7 +298,7 @@ def log_density(directions: Array, live: Array, counted: Array, concentration: S
 def prefix_products(directions: Array) -> tuple[Array, Array, Array]:
     r"""For every row k :math:`|S_{k-1}|^2`, :math:`S_{k-1}\cdot a_k`, and whether the row is live.
 
-    All that a density needs of the rows, in one pass over them. On a CPU a loop that keeps the
+    Everything that a density needs from the rows, in one pass. On a CPU a loop that keeps the
     running sum in cache is five times as fast as a cumulative sum; on a GPU the parallel
     cumulative sum wins.
     """
@@ -320,7 +320,7 @@ def _prefix_products_by_loop(directions: Array) -> tuple[Array, Array, Array]:
 
 def _prefix_products_by_sum(directions: Array) -> tuple[Array, Array, Array]:
     before = jnp.cumsum(directions, axis=-2) - directions
-    # The first row has no predecessors; subtracting it from itself leaves rounding otherwise.
+    # The first row has no predecessors; subtracting it from itself would leave rounding error.
     before = before.at[..., 0, :].set(0.0)
     square = jnp.sum(before * before, axis=-1)
     return square, jnp.sum(before * directions, axis=-1), jnp.any(directions != 0, axis=-1)

@@ -22,7 +22,7 @@ from jax.scipy.special import betaln, gammaln
 from wideangle.types import Array, Key, Scalar
 
 NO_DISCOUNT = 1e-5
-"""Discounts below this count as zero: the two formulas then agree to rounding."""
+"""Discounts below this count as zero, where the two formulas agree to rounding."""
 
 
 class Buffet(NamedTuple):
@@ -42,7 +42,7 @@ class Atoms(NamedTuple):
     weights: Array
     n_atoms: Array
     overflow: Array
-    """True when there was no room for all of them: ask again, with more room and the same key."""
+    """True if there was no room for all of them: call again with more room and the same key."""
 
 
 def log_constant(buffet: Buffet) -> Scalar:
@@ -59,7 +59,7 @@ def draw_inactive(
 
     Candidates of rate :math:`C u^{-d-1}` come from unit-rate arrivals by inverting the integrated
     rate; each is kept with probability :math:`(1-u)^{N+c+d-1}`. The i-th candidate depends on the
-    key and i alone, so that asking again with more room gives the same points.
+    key and i alone, so calling again with more room gives the same points.
     """
     key_arrivals, key_keep = jax.random.split(key)
     dtype = jnp.result_type(low, high)
@@ -142,7 +142,7 @@ def draw_active(key: Key, buffet: Buffet, counts: Array, n_rows: int) -> Array:
 
 
 def inside(weights: Array) -> Array:
-    """Weights kept off 0 and 1, where rounding may put them and log-odds are infinite."""
+    """Weights kept away from 0 and 1, where rounding may put them and log-odds are infinite."""
     info = jnp.finfo(weights.dtype)
     return jnp.clip(weights, info.tiny * 1e4, 1 - info.epsneg)
 
@@ -168,7 +168,7 @@ def log_below(log_weight: Scalar, n_rows: int, mass: Scalar) -> Scalar:
 
 
 def mass_rate(last: Scalar, n_rows: int) -> Scalar:
-    r"""What the sticks down to the last active one say of :math:`\alpha` (Indian buffet).
+    r"""Information on :math:`\alpha` in the sticks down to the last active one (Indian buffet).
 
     .. math:: \alpha \sim \mathrm{Gamma}\Bigl(a + L,\; b - \log\mu_L
               + \sum_{n\le N}\frac{1-(1-\mu_L)^n}{n}\Bigr);

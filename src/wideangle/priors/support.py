@@ -1,7 +1,7 @@
 """Supports on and around the sphere, with the maps that let NUTS and guides work on them.
 
 NumPyro has a sphere constraint but no bijection for it, so sampling such a site raises. These
-supports are subclasses and own types: nothing in NumPyro's registry is replaced.
+supports are subclasses and new types: nothing in NumPyro's registry is replaced.
 """
 
 from __future__ import annotations
@@ -71,10 +71,9 @@ def nonzero_vectors(log_length: Array, spread: Array) -> constraints.Constraint:
 class DirectionTransform(Transform):
     r"""The direction of a Gaussian vector, :math:`x \mapsto x/|x|`.
 
-    Not one-to-one: the length of x is a free passenger, chi distributed, so that x is standard
-    Gaussian when the direction is uniform. The "Jacobian" returned is what makes the density of x
-    integrate to the density of its direction,
-    :math:`\log\mathrm{area}(p) - \tfrac{p}{2}\log 2\pi - |x|^2/2`.
+    Not one-to-one: the length of x is arbitrary and chi distributed, so that x is standard Gaussian
+    when the direction is uniform. The "Jacobian" returned is what makes the density of x integrate
+    to the density of its direction, :math:`\log\mathrm{area}(p) - \tfrac{p}{2}\log 2\pi - |x|^2/2`.
     """
 
     domain = constraints.real_vector  # pyright: ignore
@@ -107,11 +106,11 @@ class PolarTransform(_OfLengths, Transform):
 
     .. math:: (x, t) \in R^{p+1} \;\mapsto\; a = e^{c + st}\, x/|x|
 
-    One coordinate more than the vector has: as in :class:`DirectionTransform` the length of x is a
-    free passenger. In these coordinates a vector with uniform direction looks like a standard
-    Gaussian. Cartesian coordinates would put an infinite peak at the origin (the factor
-    :math:`g^{-(p-1)}`), where Hamiltonian trajectories get lost; so does any map that keeps p
-    coordinates and only rescales the length, unless it matches the Gamma distribution's lower tail.
+    One coordinate more than the vector has: as in :class:`DirectionTransform` the length of x is
+    arbitrary. In these coordinates a vector with uniform direction looks like a standard Gaussian.
+    Cartesian coordinates would put an infinite peak at the origin (the factor :math:`g^{-(p-1)}`),
+    where Hamiltonian trajectories get lost; so does any map that keeps p coordinates and only
+    rescales the length, unless it matches the Gamma distribution's lower tail.
     """
 
     domain = constraints.real_vector  # pyright: ignore
@@ -138,7 +137,7 @@ class PolarTransform(_OfLengths, Transform):
         return self.log_length + self.spread * x[..., -1]
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
-        """Density of (x, t) over that of the vector, the passenger's distribution included."""
+        """Density of (x, t) over that of the vector, with the distribution of the length of x."""
         passenger = DirectionTransform().log_abs_det_jacobian(x[..., :-1], y)
         # g^(p-1) from the vector to polar form, g s from the length to its standardised log
         return passenger + y.shape[-1] * self._log_magnitude(x) + jnp.log(self.spread)

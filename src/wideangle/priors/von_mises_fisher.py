@@ -74,7 +74,7 @@ class VonMisesFisher(SortedFields):
         return vmf.log_prob(self.natural, self._checked(value))
 
     def log_ratio_to_uniform(self, value: Any) -> Array:
-        """Log density against uniform directions: the safe form in float32 and high dimension."""
+        """Log density relative to uniform directions: safe in float32 and in high dimension."""
         return vmf.log_ratio_to_uniform(self.natural, self._checked(value))
 
     def _checked(self, value: Any) -> Array:
@@ -123,5 +123,5 @@ class VonMisesFisher(SortedFields):
 
 @dispatch(VonMisesFisher, VonMisesFisher)
 def kl_divergence(p: VonMisesFisher, q: VonMisesFisher) -> Array:  # noqa: D103
-    # Joins NumPyro's own dispatch, so numpyro.distributions.kl_divergence(p, q) finds it.
+    # Registered with NumPyro's dispatch, so numpyro.distributions.kl_divergence(p, q) finds it.
     return vmf.kl_divergence(p.natural, q.natural)

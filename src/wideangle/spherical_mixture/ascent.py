@@ -1,8 +1,8 @@
 """Maximisation and variational inference: passes that raise one bound.
 
-A pass finds the responsibilities of all rows; then weights, centres and concentrations are
-improved in turn, each by a step that cannot lower the bound. Starts are compared on a sample of the
-rows, where many passes are cheap, and the best goes on with all of them.
+A pass finds the responsibilities of all rows; then weights, centres and concentrations are improved
+in turn, each by a step that cannot lower the bound. Starts are compared on a sample of the rows,
+where many passes are cheap, and the best continues on all rows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from wideangle.spherical_mixture.weights import WeightFactors, fit_weights
 SAMPLE = 20_000
 """Rows on which starts are compared."""
 SEEDING_ROWS = 50
-"""Rows for each seed, from which seeds are chosen."""
+"""Rows per seed from which seeds are chosen."""
 START_PASSES, MOST_PASSES = 15, 300
 ENOUGH = 1e-5
-"""Gain of the bound for each row, in nats, below which a pass was the last one."""
+"""Gain of the bound per row, in nats, below which the ascent stops."""
 
 
 class State(NamedTuple):
-    """Where an ascent is."""
+    """State of an ascent."""
 
     centres: Centres
     weights: WeightFactors
@@ -41,7 +41,7 @@ def fit(
 ) -> Fitted:
     """The best of several starts; ``sample`` are some of the rows, or all.
 
-    Empty clusters are dropped, unless they are wanted.
+    Empty clusters are dropped by default.
     """
     task = with_tightness(rng, task, sample)
     n_passes = task.inference.n_passes or MOST_PASSES
@@ -81,14 +81,13 @@ def fit(
 def used(counts: np.ndarray) -> np.ndarray:
     """Clusters that are not empty.
 
-    They have half a row; of rows whose weights are tiny, a quarter of what a cluster has on
-    average.
+    They have at least half a row; if weights of rows are tiny, a quarter of the average cluster.
     """
     return np.flatnonzero(counts >= min(0.5, 0.25 * counts.sum() / len(counts)))
 
 
 def passes(state: State, task: Task, rows: Rows, most: int) -> Iterator[tuple[State, float]]:
-    """States and their bounds, until the bound stays where it is."""
+    """States and their bounds, until the bound no longer rises."""
     before = -np.inf
     for _ in range(most):
         found = gather(rows, *parameters(state))
@@ -101,7 +100,7 @@ def passes(state: State, task: Task, rows: Rows, most: int) -> Iterator[tuple[St
 
 
 def parameters(state: State) -> tuple[np.ndarray, np.ndarray]:
-    """Natural parameters and offsets of a pass."""
+    """Natural parameters and offsets for a pass."""
     centres, weights = state
     natural = centres.concentrations[:, None] * centres.means
     return natural, weights.expected_log - centres.log_means
@@ -126,7 +125,7 @@ def _start(rng: np.random.Generator, task: Task, sample: MemoryRows) -> State:
     flat = weights._replace(expected_log=np.full_like(counts, -np.log(len(counts))))
     centres = begin_centres(directions, task.prior, counts, factors=task.factors)
     found = gather(sample, *parameters(State(centres, flat)))
-    if task.infinite:  # sticks are long first
+    if task.infinite:  # longest sticks first
         order = np.argsort(-found.counts, kind="stable")
         found = Statistics(found.counts[order], found.resultants[order], found.log_lik)
         centres = centres.ordered(order)
@@ -134,10 +133,10 @@ def _start(rng: np.random.Generator, task: Task, sample: MemoryRows) -> State:
 
 
 def seeds(rng: np.random.Generator, sample: MemoryRows, n_seeds: int) -> np.ndarray:
-    """Rows as centres, each drawn by its distance from those before it (k-means++).
+    """Rows as centres, each drawn in proportion to its distance from earlier ones (k-means++).
 
-    The distance is one minus the cosine, half the squared chord. Where rows run out, directions
-    are uniform.
+    The distance is one minus the cosine, half the squared chord. If rows run out, directions are
+    uniform.
     """
     rows, weights = dense_sample(rng, sample, SEEDING_ROWS * n_seeds)
     nearest = np.ones(len(rows))
@@ -158,7 +157,7 @@ def seeds(rng: np.random.Generator, sample: MemoryRows, n_seeds: int) -> np.ndar
 def dense_sample(
     rng: np.random.Generator, rows: MemoryRows, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many rows that count, dense, and their weights.
+    """At most this many rows of positive weight, dense, and their weights.
 
     Their order does not depend on how they are numbered.
     """
@@ -170,10 +169,11 @@ def dense_sample(
 
 
 def with_tightness(rng: np.random.Generator, task: Task, sample: MemoryRows) -> Task:
-    """The expected cosine of the prior, where it is not given, from a first partition.
+    """The expected cosine of the prior, if not given, from a first partition.
 
-    Rows are given to the nearest of as many seeds as the model may have, and centres are their
-    means, a few times over, as in k-means: the mean cosine of rows to these centres is taken.
+    As in k-means, rows are assigned to the nearest of as many seeds as the model may have clusters,
+    and centres become their means, a few times; the result is the mean cosine of rows to these
+    centres.
     """
     if not np.isnan(task.prior.cosine):
         return task

@@ -1,19 +1,19 @@
-r"""Centres and concentrations of the clusters, given what a pass over the rows found.
+r"""Centres and concentrations of the clusters, given the sums of a pass over the rows.
 
 Rows of cluster k have the distribution vMF(:math:`\mu_k, \kappa_k`). The centres come from the
 mutual-angular chain (:mod:`wideangle.priors.mutual_angular`), and each concentration from
 
 .. math:: p(\kappa) \propto e^{a(\rho_0\kappa - G_p(\kappa))},
 
-as if ``a`` rows with a cosine of :math:`\rho_0` to the centre had been seen. It is proper, means
-the same in every dimension, is log-concave, and keeps a cluster of a single row from becoming
-infinitely tight. With :math:`s = a\rho_0 + E\mu\cdot R` and :math:`c = a + n` the density of a
-concentration given the rest is :math:`e^{s\kappa - cG(\kappa)}`, with mode
-:math:`A_p(\kappa) = s/c`.
+as if ``a`` rows with a cosine of :math:`\rho_0` to the centre had been seen. It is proper and
+log-concave, has the same meaning in every dimension, and keeps a cluster of a single row from
+becoming infinitely tight. With :math:`s = a\rho_0 + E\mu\cdot R` and :math:`c = a + n` the density
+of a concentration given the rest is :math:`e^{s\kappa - cG(\kappa)}`, with mode :math:`A_p(\kappa)
+= s/c`.
 
-A maximisation keeps a point of both. Variational inference keeps a von Mises-Fisher factor of each
-centre, and of each concentration the best factor of all, by quadrature. Everything here has K rows
-and is computed on the host in double precision, where there is nothing to compile.
+A maximisation keeps point estimates of both. Variational inference keeps a von Mises-Fisher factor
+of each centre, and the optimal factor of each concentration, by quadrature. All arrays have K rows
+and are computed on the host in double precision, without compilation.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from wideangle.sphere.vmf import inverse_on_host, values_on_host
 from wideangle.spherical_mixture.rows import Statistics
 
 TURNS = 2
-"""Centres and concentrations in turns, after each pass."""
+"""Alternating updates of centres and concentrations after each pass."""
 HALVINGS = 30
 NEWTON = 12
 POINTS = 384
-"""Of the quadrature over the logarithm of a concentration: evenly, the trapezoidal rule being
+"""Points of the quadrature over the log concentration: evenly spaced, since the trapezoidal rule is
 exact to rounding for smooth densities that vanish at both ends."""
 _BELOW, _ABOVE = 60.0, 12.0
-"""Its ends, in standard deviations. Towards zero the density falls like the concentration only."""
+"""Its ends, in standard deviations. Towards zero the density falls only like the concentration."""
 VANISHING = 1e-6
-"""A shorter resultant of unit vectors is rounding, and has no direction."""
+"""A shorter resultant of unit vectors is rounding error, and has no direction."""
 
 
 class CentrePrior(NamedTuple):
@@ -48,12 +48,12 @@ class CentrePrior(NamedTuple):
     cosine: float
     """Expected cosine of a row to its centre, the letter rho above."""
     rows: float
-    """How many rows that counts for, the letter a above."""
+    """Number of rows that it counts as, the letter a above."""
     kind: str = "I"
 
 
 class Centres(NamedTuple):
-    """What is known of centres and concentrations."""
+    """Estimates or factors of centres and concentrations."""
 
     natural: np.ndarray
     """Points: unit vectors. Factors: natural parameters of their von Mises-Fisher distributions."""
@@ -64,7 +64,7 @@ class Centres(NamedTuple):
     log_means: np.ndarray
     r"""Expected log normalisers :math:`E\,G_p(\kappa_k)`, (K,)."""
     gain: float
-    """Log prior of points; expected log prior minus expected log factor: the part of the bound."""
+    """Part of the bound: log prior of points, or expected log prior minus expected log factor."""
 
     @property
     def directions(self) -> np.ndarray:
@@ -72,7 +72,7 @@ class Centres(NamedTuple):
         return unit(self.natural)
 
     def ordered(self, order: np.ndarray) -> Centres:
-        """Clusters in another order; the part of the bound is that of the old one."""
+        """Clusters in another order; the part of the bound is not updated."""
         natural, means, kappas, log_means = (leaf[order] for leaf in self[:-1])
         return Centres(natural, means, kappas, log_means, self.gain)
 
@@ -86,7 +86,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def begin_centres(
     directions: np.ndarray, prior: CentrePrior, counts: np.ndarray, *, factors: bool
 ) -> Centres:
-    """Given directions, and the concentration that the prior has in mind."""
+    """Given directions, and the concentration that the prior expects."""
     n, dim = directions.shape
     kappas = np.full(n, float(inverse_on_host(prior.cosine, dim)))
     natural = directions * (kappas * (counts + 1.0))[:, None] if factors else directions
@@ -96,7 +96,7 @@ def begin_centres(
 def update_centres(
     found: Statistics, before: Centres, prior: CentrePrior, *, factors: bool
 ) -> Centres:
-    """A step up of the bound in the centres and concentrations."""
+    """A step in the centres and concentrations that raises the bound."""
     return (_update_factors if factors else _update_points)(found, before, prior)
 
 
@@ -148,7 +148,7 @@ def log_prior(
 
 
 def chain(means: np.ndarray, prior: CentrePrior) -> tuple[float, np.ndarray]:
-    r"""Log density of the chain of centres against uniform ones, and its gradient.
+    r"""Log density of the chain of centres relative to uniform ones, and its gradient.
 
     Type II takes expected centres of any length up to one, with
     :math:`|M_{k-1}|^2 + \sum_{j<k}(1 - |m_j|^2)` for the square of a resultant, and gives the bound
@@ -158,7 +158,7 @@ def chain(means: np.ndarray, prior: CentrePrior) -> tuple[float, np.ndarray]:
     strength, dim = prior.strength, means.shape[1]
     if strength == 0 or len(means) == 1:
         return 0.0, np.zeros_like(means)
-    before = np.cumsum(means, axis=0)[:-1]  # of all but the first
+    before = np.cumsum(means, axis=0)[:-1]  # for all but the first
     later = means[1:]
     if prior.kind == "I":
         length = np.linalg.norm(before, axis=1)
@@ -187,7 +187,7 @@ def _shifted(rows: np.ndarray) -> np.ndarray:
 
 
 def _sums_after(rows: np.ndarray) -> np.ndarray:
-    """For each place the sum over the steps of the chain that come after it."""
+    """For each position, the sum over the later steps of the chain."""
     sums = np.cumsum(rows[::-1], axis=0)[::-1]
     return np.concatenate([sums, np.zeros_like(sums[:1])])
 
@@ -226,7 +226,7 @@ def _means(natural: np.ndarray) -> np.ndarray:
 
 
 def _entropy(natural: np.ndarray) -> float:
-    """Of the factors, against uniform ones."""
+    """Entropy of the factors relative to uniform ones."""
     lengths = np.linalg.norm(natural, axis=1)
     value = values_on_host(lengths, natural.shape[1])
     return float(np.sum(value.log_mean - lengths * value.ratio))
@@ -235,7 +235,7 @@ def _entropy(natural: np.ndarray) -> float:
 def concentration_factors(
     slope: np.ndarray | float, weight: np.ndarray | float, dim: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""Of densities :math:`e^{s\kappa - cG(\kappa)}`: mean, mean of G, and log of the integral."""
+    r"""Mean, mean of G, and log integral of densities :math:`e^{s\kappa - cG(\kappa)}`."""
     slope, weight = np.asarray(slope, float), np.asarray(weight, float)
     mode, spread = _mode(slope, weight, dim)
     logs = mode[..., None] + spread[..., None] * np.linspace(-_BELOW, _ABOVE, POINTS)
@@ -260,7 +260,8 @@ def log_constant(cosine: float, rows: float, dim: int) -> float:
 def _mode(slope: np.ndarray, weight: np.ndarray, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Mode and standard deviation of the logarithm of a concentration."""
     cosine = slope / weight
-    # Where the density of the concentration itself has no mode but 0, that of its logarithm has.
+    # The density of the log concentration has a mode even if that of the concentration has none
+    # above 0.
     start = np.where(cosine > 0, inverse_on_host(np.maximum(cosine, 0.0), dim), 0.0)
     logs = np.log(np.maximum(start, 1.0 / (1.0 + np.abs(slope))))
     for _ in range(NEWTON):

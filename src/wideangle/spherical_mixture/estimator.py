@@ -41,8 +41,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     Parameters
     ----------
     n_components : int or "infinite"
-        Largest number of clusters; one that is too large does little harm. ``"infinite"`` is a
-        Dirichlet process: as many as the data need.
+        Largest number of clusters; too large a number does little harm. ``"infinite"`` is a
+        Dirichlet process, with as many clusters as the data need.
     prior : name or settings object
         Prior of the centres: ``"mutual-angular"`` (:class:`~wideangle.MutualAngularPrior`) lets
         them repel each other, ``"vmf"`` (:class:`~wideangle.VonMisesFisherPrior`) draws them
@@ -55,8 +55,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         Total mass of the Dirichlet distribution of the weights, or that of the Dirichlet process:
         small values use few clusters. ``"learn"`` gives it an exponential prior of mean 10.
     tightness : float in (0, 1) or "auto"
-        Expected cosine of a row to the centre of its cluster under the prior, which counts for
-        five rows of every cluster. ``"auto"`` takes that of a first partition.
+        Expected cosine of a row to the centre of its cluster under the prior, which counts as five
+        rows in every cluster. ``"auto"`` takes the mean cosine of a first partition.
     checkpoint : None
         Fits are short and cannot be saved while they run.
     verbose : bool or int, optional
@@ -67,24 +67,24 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     Attributes
     ----------
     cluster_centers_ : array (K, p)
-        Mean directions, of length one. Of ``"mcmc"`` those of one draw, the one whose partition
-        is closest to all others.
+        Mean directions, of length one. For ``"mcmc"`` those of one draw, whose partition is closest
+        to all others.
     concentrations_ : array (K,)
         Concentrations of the clusters.
     weights_ : array (K,)
         Shares of the clusters.
     labels_ : array (N,)
-        Cluster of each training row; of ``"mcmc"`` the summary partition. Not after
+        Cluster of each training row; for ``"mcmc"`` the summary partition. Not available after
         :meth:`fit_stream`.
     n_used_ : float
-        Clusters that are not empty; of ``"mcmc"`` the mean over draws. Empty ones are in none of
-        the arrays above, so that K may be below ``n_components``.
+        Number of nonempty clusters; for ``"mcmc"`` the mean over draws. The arrays above leave out
+        empty ones, so K may be below ``n_components``.
     alpha_, tightness_ : float
-        As given or as found.
+        As given or as learned.
     posterior_ : Mixture or None
-        Of ``"mcmc"`` up to 64 states of every chain, raw, with axes (chain, state, ...).
+        For ``"mcmc"``, up to 64 raw states of every chain, axes (chain, state, ...).
     trace_ : Draws
-        Numbers that do not depend on how clusters are numbered.
+        Quantities that do not depend on how clusters are numbered.
     diagnostics_ : Summary or None
         R-hat and effective sample size of the trace (``"mcmc"``).
     diversity_ : Diversity
@@ -92,8 +92,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     Notes
     -----
-    A row of zeros has no direction: fits leave it out, it belongs to clusters by their weights
-    alone, and its density is that of the uniform distribution. A row of weight w counts as w rows.
+    A row of zeros has no direction: fits leave it out, its cluster probabilities are the weights,
+    and its density is that of the uniform distribution. A row of weight w counts as w rows.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:
-        """Fit to rows X (dense or CSR); y is not used."""
+        """Fit to rows X (dense or CSR); y is ignored."""
         self._validate_params()
         X = self._validated(X, reset=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -249,11 +249,11 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return np.argmax(self.predict_proba(X), axis=1)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
-        """Fit, and the cluster of each training row."""
+        """Fit, and return the cluster of each training row."""
         return self.fit(X, sample_weight=sample_weight).labels_
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log density of each row on the sphere; of ``"mcmc"`` of the mean over its draws."""
+        """Log density of each row on the sphere; for ``"mcmc"`` the log of the mean over draws."""
         X = self._rows(X)
         return predictive.mean_log_density(self._states(), X) - log_area(X.shape[1])
 
@@ -262,7 +262,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return float(np.mean(self.score_samples(X)))
 
     def similarity(self, X: Any) -> np.ndarray:
-        """Probability that each two rows belong to one cluster, averaged over draws, (N, N)."""
+        """Probability that two rows belong to the same cluster, averaged over draws, (N, N)."""
         return predictive.similarity(self._states(), self._rows(X))
 
     def _states(self) -> list[Mixture]:
@@ -304,7 +304,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
-        """Sparse input is welcome."""
+        """Accepts sparse input."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

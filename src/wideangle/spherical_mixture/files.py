@@ -1,4 +1,4 @@
-"""A fitted mixture as one file: arrays and JSON, nothing that runs; and its draws for ArviZ."""
+"""A fitted mixture as one file: arrays and JSON, no code; and its draws for ArviZ."""
 
 from __future__ import annotations
 

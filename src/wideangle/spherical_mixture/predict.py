@@ -1,4 +1,4 @@
-"""What mixtures say of rows: shares of clusters, densities, which rows belong together."""
+"""Predictions for rows: cluster probabilities, densities, which rows belong together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wideangle.spherical_mixture.task import Mixture
 
 
 def log_mixture(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
-    """Natural parameters and offsets with which a pass gives log densities against uniform."""
+    """Natural parameters and offsets with which a pass gives log densities relative to uniform."""
     dim = mixture.directions.shape[1]
     with np.errstate(divide="ignore"):
         offsets = np.log(np.asarray(mixture.weights, np.float64))
@@ -22,16 +22,16 @@ def log_mixture(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
 
 
 def describe(mixture: Mixture, X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of the clusters (n, K), and log densities against uniform (n,), of rows as given.
+    """Cluster probabilities (n, K) and log densities relative to uniform (n,) of raw rows.
 
-    Of a row without a direction they are the weights, and 0.
+    For a row without a direction these are the weights and 0.
     """
     units, live = as_units(X)
     parts = shares(MemoryRows(units, live.astype(np.float64)), *log_mixture(mixture))
     found = [(np.float64(responsible), logs) for responsible, logs in parts]
     proba, logs = (np.concatenate(part) for part in zip(*found, strict=True))
     proba[~live] = mixture.weights
-    proba /= proba.sum(axis=1, keepdims=True)  # of single precision to the last digit of double
+    proba /= proba.sum(axis=1, keepdims=True)  # from single to full double precision
     return proba, np.where(live, logs, 0.0)
 
 
@@ -42,14 +42,14 @@ def states_of(kept: Mixture) -> list[Mixture]:
 
 
 def mean_log_density(states: list[Mixture], X: Any) -> np.ndarray:
-    """Log of the mean density over states, against uniform."""
+    """Log of the mean density over states, relative to uniform."""
     logs = np.array([describe(state, X)[1] for state in states])
     top = logs.max(axis=0)
     return np.log(np.mean(np.exp(logs - top), axis=0)) + top
 
 
 def similarity(states: list[Mixture], X: Any) -> np.ndarray:
-    """Probability that rows belong to one cluster, averaged over states, (n, n)."""
+    """Probability that rows belong to the same cluster, averaged over states, (n, n)."""
     total = np.zeros((X.shape[0], X.shape[0]))
     for state in states:
         proba = describe(state, X)[0]

@@ -111,7 +111,7 @@ cosine.
 
     @classmethod
     def resumes(cls, model: Any) -> bool:
-        """Fits are over soon and have no checkpoint."""
+        """Fits are short and have no checkpoint."""
         return False
 
     # ---- components
@@ -157,7 +157,7 @@ cosine.
         return name_of(self.model.inference, INFERENCES)
 
     def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what a user wants to know first."""
+        """Names and values of the main results."""
         model, spread = self.model, self.model.diversity_
         most = "no limit" if model.n_components == "infinite" else f"of {model.n_components}"
         kappas = np.asarray(model.concentrations_)
@@ -184,19 +184,19 @@ cosine.
     # ---- rows
 
     def look(self, X: Any) -> dict[str, np.ndarray]:
-        """Also log densities, against uniform directions."""
+        """Also log densities, relative to uniform directions."""
         return super().look(X) | {"log_density": self._log_density(X)}
 
     def _log_density(self, X: Any) -> np.ndarray:
         return self.model.score_samples(X) + log_area(X.shape[1])
 
     def score(self, rows: Scored) -> dict[str, Any]:
-        """``log_density`` of held-out rows (nats, against uniform directions) with ``_error``."""
+        """``log_density`` of held-out rows (nats, relative to uniform) with ``_error``."""
         found = self._log_density(rows.X)
         return {"log_density": float(found.mean()), "log_density_error": standard_error(found)}
 
     def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
-        """The cluster, its probability, and how usual the row is."""
+        """The cluster, its probability, and the row's log density."""
         proba = self.activations(X)
         return {
             "cluster": np.argmax(proba, axis=1) + 1,
@@ -214,7 +214,7 @@ cosine.
         return [Card("Log density of a row", words, "random directions: 0")]
 
     def verdict(self, run: Run) -> str:
-        """How many clusters there are, and what they are worth."""
+        """Number of clusters, and how much they explain."""
         used, columns = self.model.n_used_, len(run.columns)
         plural = "" if round(used) == 1 else "s"
         first = f"{run.metrics['n_train']:,} rows of {columns:,} columns in {used:.4g} cluster"
@@ -231,7 +231,7 @@ cosine.
         return [Card("Clusters in use", f"{self.model.n_used_:.4g}", note)]
 
     def cautions(self, run: Run) -> list[str]:
-        """About clusters that explain nothing, and what a maximum leaves out."""
+        """Warnings about clusters that explain nothing, and what a maximum leaves out."""
         sentences = []
         if run.metrics.get("log_density", 1.0) <= 0:
             sentences.append(
@@ -248,7 +248,7 @@ cosine.
         return sentences
 
     def purpose(self, run: Run, k: int) -> list[str]:
-        """What its rows have more of than others."""
+        """Which columns its rows have more of than others."""
         centres = self.vectors()
         beside = centres[k] - self.model.weights_ @ centres
         words = listed(beside, self.entry_names(run.columns), MOST_WORDS)

@@ -6,10 +6,10 @@ weight minus log normaliser) a pass finds, for rows x of length one and weight w
 .. math:: r_{nk} \propto e^{\eta_k\cdot x_n + o_k}, \qquad
           n_k = \sum_n w_n r_{nk}, \qquad R_k = \sum_n w_n r_{nk} x_n,
 
-and the log of the sum over clusters of each row: two matrix products and little else. Products of
-many dense rows are computed on the device in single precision, a block at a time; few rows stay on
-the host, in double precision, with nothing to compile; sparse ones stay there too. Sums over blocks
-are in double precision.
+and the log of the sum over clusters of each row: mostly two matrix products. Products of many dense
+rows are computed on the device in single precision, a block at a time; few rows stay on the host,
+in double precision, without compilation; sparse ones stay there too. Sums over blocks are in double
+precision.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from wideangle.streaming.sources import RowSource, chunks
 from wideangle.types import Array
 
 BLOCK = 8192
-"""Rows of a block: a block and its responsibilities stay near the processor."""
+"""Rows of a block: a block and its responsibilities fit the cache."""
 SMALL = 2**20
-"""Entries up to which rows have double precision and stay on the host."""
+"""Most entries for which rows have double precision and stay on the host."""
 
 
 class Statistics(NamedTuple):
-    """What a pass says of each cluster, and of all rows."""
+    """Sums of a pass for each cluster, and over all rows."""
 
     counts: np.ndarray
     """Weight of the rows of each cluster, (K,)."""
@@ -43,7 +43,7 @@ class Statistics(NamedTuple):
 
 
 class Rows(Protocol):
-    """Blocks of rows of length one (or zero, with weight zero), as often as they are asked for."""
+    """Blocks of rows of length one (or zero, with weight zero); can be iterated repeatedly."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -51,7 +51,7 @@ class Rows(Protocol):
         ...
 
     def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
-        """Block, weights, and the number of rows in it; the rest of the block is filling."""
+        """Block, weights, and the number of rows in it; the rest of the block is padding."""
         ...
 
 
@@ -69,7 +69,7 @@ class MemoryRows:
         return iter(self._blocks)
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """Rows at ascending places, dense."""
+        """Rows at ascending indices, dense."""
         found = []
         for i, (block, _, n_rows) in enumerate(self._blocks):
             inside = places[(places >= i * BLOCK) & (places < i * BLOCK + n_rows)]
@@ -79,12 +79,12 @@ class MemoryRows:
         return np.concatenate(found)
 
     def sample(self, rng: np.random.Generator, most: int) -> MemoryRows:
-        """These rows, or so many of those that count, drawn by their weights.
+        """These rows, or this many of those with positive weight, drawn by weight.
 
-        Which ones does not depend on how rows are numbered, nor on whether a row is there twice
-        or has weight two.
+        The choice does not depend on how rows are numbered, nor on whether a row occurs twice or
+        has weight two.
         """
-        rng = np.random.default_rng(rng.integers(2**63))  # what follows must not depend on us
+        rng = np.random.default_rng(rng.integers(2**63))  # later draws must not depend on this one
         if np.sum(self.weights > 0) <= most:
             return self
         order = self.order(rng)
@@ -94,7 +94,7 @@ class MemoryRows:
         return MemoryRows(self.take(np.sort(chosen)), np.ones(most))
 
     def order(self, rng: np.random.Generator) -> np.ndarray:
-        """Places of the rows, by their cosines to a random direction."""
+        """Indices of the rows, sorted by their cosines to a random direction."""
         axis = rng.standard_normal(self.shape[1])
         parts = [
             np.asarray(block @ axis.astype(block.dtype))[:n_rows]
@@ -119,7 +119,7 @@ class SourceRows:
 
 
 def sample_source(source: RowSource, rng: np.random.Generator, most: int) -> MemoryRows:
-    """At most so many rows of a file, evenly from all of it."""
+    """At most this many rows of a file, evenly spread over it."""
     chosen = np.sort(rng.choice(source.shape[0], min(most, source.shape[0]), replace=False))
     parts = [
         rows[chosen[(chosen >= first) & (chosen < first + len(rows))] - first]
@@ -161,7 +161,7 @@ def as_units(X: Any, dtype: Any = None) -> tuple[Any, np.ndarray]:
 
 
 def _filled(rows: Any, weights: np.ndarray) -> tuple[Any, Any, int]:
-    """A block on the host as it is; on the device all have one size."""
+    """A block, padded to one size if it is for the device."""
     n_rows = rows.shape[0]
     if sp.issparse(rows) or rows.dtype == np.float64:
         return rows, weights, n_rows
@@ -208,7 +208,7 @@ def shares(
 
 
 def _shares(rows: Any, natural: Any, offsets: Any, xp: Any = np) -> tuple[Any, Any]:
-    """Of a block, on the host or, with ``xp=jnp``, on the device."""
+    """Responsibilities of a block, on the host or, with ``xp=jnp``, on the device."""
     logits = rows @ natural.T + offsets
     top = xp.max(logits, axis=1, keepdims=True)
     parts = xp.exp(logits - top)

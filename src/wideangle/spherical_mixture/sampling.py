@@ -1,4 +1,4 @@
-"""Chains of the Gibbs sampler: where they begin, how long they are, what is kept of them."""
+"""Chains of the Gibbs sampler: where they begin, how long they run, what is kept."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ FIRST = 100
 KEPT = 64
 """Most states kept of a chain."""
 COMPARED = 64
-"""Partitions among which the summary is looked for."""
+"""Number of partitions from which the summary is chosen."""
 WATCHED = 12
-"""Rows whose density is looked at."""
+"""Rows whose density is watched."""
 NEEDED = ("log_lik", "density")
-"""Numbers of the trace that predictions depend on."""
+"""Quantities of the trace that predictions depend on."""
 BEGINNINGS = (8, 16, 12, 24)
-"""Clusters with which chains of an infinite mixture begin."""
+"""Initial numbers of clusters of the chains of an infinite mixture."""
 ROOM = 48
-"""Room for clusters in chains of an infinite mixture, doubled where that is not enough."""
+"""Room for clusters in chains of an infinite mixture, doubled if too small."""
 MAX_BYTES = 2**31
 """Most memory of sparse rows made dense."""
 
 
 def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
-    """Draws of chains in the posterior, and the partition that sums them up."""
+    """Posterior draws from chains, and their summary partition."""
     began = time.monotonic()
     live = np.flatnonzero(rows.weights > 0)
     if 4 * len(live) * rows.shape[1] > MAX_BYTES and rows.sparse:
@@ -52,7 +52,7 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
             "which work on dense rows: use inference='map' or 'vi', or TruncatedSVD first."
         )
     task = ascent.with_tightness(rng, task, rows)
-    with jax.enable_x64(True):  # of single precision counts of many rows would leave no digits
+    with jax.enable_x64(True):  # counts of many rows exceed the digits of single precision
         chains = _Chains(rng, task, rows, live)
         ending = chains.draw(task, began)
     notes: dict[str, Any] = {
@@ -76,7 +76,7 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
 
 
 def used_only(mixture: Mixture, labels: np.ndarray) -> tuple[Mixture, np.ndarray]:
-    """The clusters that have rows, and where each cluster has gone."""
+    """The clusters that have rows, and the new index of each cluster."""
     used = np.unique(labels)
     places = np.zeros(len(mixture.weights), int)
     places[used] = np.arange(len(used))
@@ -118,7 +118,7 @@ class _Chains:
         self.interrupted = False
 
     def draw(self, task: Task, began: float) -> dict[str, Any] | None:
-        """As many draws as were asked for, or as predictions need."""
+        """As many draws as set, or as predictions need."""
         chosen = task.inference
         if chosen.n_draws != AUTO:
             self._extend(chosen.n_draws)
@@ -134,7 +134,7 @@ class _Chains:
         return {name: self.draws.values[name] for name in NEEDED}
 
     def _extend(self, n_draws: int) -> None:
-        """Run all chains until they have so many draws; states are kept at even distances."""
+        """Run all chains until they have this many draws; evenly spaced states are kept."""
         n_done = self.draws.n_draws if self.draws.values else 0
         for end in np.unique(np.linspace(n_done, n_draws, KEPT + 1).astype(int))[1:]:
             found = self._run(int(end))
@@ -149,7 +149,7 @@ class _Chains:
                 return
 
     def _run(self, n_draws: int) -> Run:
-        """Up to so many draws, with as much room for clusters as that takes."""
+        """Run up to this many draws, with as much room for clusters as needed."""
         while True:
             found = run(
                 self._key,
@@ -197,7 +197,7 @@ class _Chains:
 
 
 def _collect(chain: Chain, problem: Problem) -> dict[str, Any]:
-    """Numbers that do not depend on how clusters are numbered."""
+    """Quantities that do not depend on how clusters are numbered."""
     dim = chain.directions.shape[1]
     flat = problem.rows.reshape(-1, dim)
     n_rows = jnp.sum(problem.weights > 0)
@@ -228,7 +228,7 @@ def make_problem(units: np.ndarray, weights: np.ndarray, task: Task) -> Problem:
 def problem_of(
     rows: Any, weights: Any, prior: CentrePrior, alpha_mean: float = ALPHA_MEAN
 ) -> Problem:
-    """Rows in blocks (B, n, p) with the numbers of the prior."""
+    """Rows in blocks (B, n, p) with the parameters of the prior."""
     dim = rows.shape[-1]
     logs, levels = prior_quantiles(prior, dim)
     return Problem(
@@ -250,9 +250,9 @@ def _number(value: float) -> Any:
 def start_of(
     rng: np.random.Generator, task: Task, rows: MemoryRows, live: np.ndarray, problem: Problem
 ) -> Chain:
-    """Near the result of some passes of a maximisation, from a start of its own.
+    """A start near the result of a few passes of a separate maximisation.
 
-    An infinite mixture has room for as many clusters again, and none that is empty.
+    An infinite mixture has room for twice as many clusters, and no empty ones.
     """
     short = task._replace(
         inference=Maximise(n_starts=1, n_passes=ascent.START_PASSES), verbose=False
@@ -281,7 +281,7 @@ def start_of(
 
 
 def with_room(chain: Chain, room: int, axis: int = 0) -> Chain:
-    """Room for so many clusters; nothing is in the new places until the next sweep."""
+    """Room for this many clusters; new slots stay empty until the next sweep."""
 
     def wider(leaf: Any, value: float) -> Any:
         leaf = np.asarray(leaf)

@@ -1,20 +1,20 @@
-r"""Split a cluster in two, or merge two, in one step: what rows cannot do one by one.
+r"""Split a cluster in two, or merge two, in one step, which moves of single rows cannot do.
 
-Rows i and j are drawn by a rule that knows the rows alone. If they share a cluster, its splitting
-is proposed, otherwise the merging of theirs. A few steps of expectation maximisation with two
-clusters that begin at the two rows give each other row of the cluster (or of both) its probability
-of either side; they depend on the rows that take part and not on how these are divided, so that a
-merge can tell the probability of the split that would undo it. Concentrations are proposed from a
-normal distribution of the logarithm, centres from the von Mises-Fisher distribution of the rows
-given the concentration. Everything is accepted by the exact ratio (Jain and Neal, 2007; Dahl,
-2005), with the sticks integrated out. A new cluster is inserted at a place drawn uniformly.
+Rows i and j are drawn by a rule that depends on the rows alone. If they share a cluster, splitting
+it is proposed, otherwise merging their two. A few EM steps with two clusters that begin at the two
+rows give every other row of the cluster (or of both) its probability of either side; these depend
+on the rows involved and not on how they are divided, so a merge can compute the probability of the
+split that would undo it. Concentrations are proposed from a normal distribution of the logarithm,
+centres from the von Mises-Fisher distribution of the rows given the concentration. Everything is
+accepted by the exact ratio (Jain and Neal, 2007; Dahl, 2005), with the sticks integrated out. A new
+cluster is inserted at a uniformly drawn position.
 
 With n rows of sum R in a cluster, the density of the rows, the prior of the concentration and the
 proposals leave, after the centre has cancelled,
 
 .. math:: G(\kappa|R|) - nG(\kappa) + \log p(\kappa) - \log q(\kappa),
 
-and besides it the chain of centres and the probability of the counts in their order.
+together with the chain of centres and the probability of the counts in their order.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from wideangle.spherical_mixture.state import (
 from wideangle.types import Array, Key, Scalar
 
 TRIES = 4
-"""In a sweep; for every second one the rows are neighbours rather than any two."""
+"""Number of attempts in a sweep; in every second one the rows are neighbours rather than any
+two."""
 STEPS = 3
-"""Of expectation maximisation before rows are divided."""
+"""EM steps before rows are divided."""
 NEWTON = 8
 WIDER = 1.2
 """Standard deviation of a proposed logarithm, in units of that of the density."""
 
 
 class Division(NamedTuple):
-    """Rows that take part, and their two sides."""
+    """The rows involved, and their two sides."""
 
     splits: Array
     """Whether they are one cluster now."""
@@ -63,7 +64,7 @@ class Division(NamedTuple):
     goes: Array
     """Which rows are on the side of the second row."""
     log_chance: Scalar
-    """Of dividing the rows in this way."""
+    """Log probability of dividing the rows in this way."""
     possible: Array
 
 
@@ -97,7 +98,7 @@ class Places(NamedTuple):
 
 
 def split_or_merge(key: Key, chain: Chain, problem: Problem, kind: str) -> tuple[Chain, Info]:
-    """Some tries. Weights are not moved: they have to be drawn next."""
+    """Several attempts. Weights are not updated and must be drawn next."""
 
     def attempt(turn: Array, carry: tuple[Chain, Scalar]) -> tuple[Chain, Scalar]:
         chain, total = carry
@@ -159,19 +160,19 @@ def log_density(places: Places, n_live: Array, alpha: Scalar, prior: MutualAngul
 
 
 def log_chance_of_place(n_live: Array) -> Scalar:
-    """Log probability of the place of a new cluster: before, between or after the others."""
+    """Log probability of the position of a new cluster: before, between or after the others."""
     return -jnp.log(n_live + 1.0)
 
 
 def _with_gap(places: Places, new: Array) -> Places:
-    """Clusters from this place on one further."""
+    """Clusters from this position on shifted up by one."""
     index = jnp.arange(len(places.counts))
     source = index - (index > new)
     return jax.tree.map(lambda leaf: leaf[source], places)
 
 
 def _without(places: Places, old: Array) -> Places:
-    """Clusters after this place one nearer; zeros come in at the end."""
+    """Clusters after this position shifted down by one; zeros fill the end."""
     index = jnp.arange(len(places.counts))
     source = index + (index >= old)
     return jax.tree.map(lambda leaf: leaf.at[source].get(mode="fill", fill_value=0), places)
@@ -190,7 +191,7 @@ def _put(places: Places, at: Array, groups: Groups, which: int) -> Places:
 def divide(key: Key, turn: Array, chain: Chain, problem: Problem) -> Division:
     """A pair of rows, and the sides of all rows that share their clusters.
 
-    Sides are drawn where there is one cluster, and those that there are where there are two.
+    Sides are drawn if there is one cluster, and taken from the state if there are two.
     """
     key_pair, key_sides = jax.random.split(key)
     rows = problem.rows.reshape(-1, problem.rows.shape[-1])
@@ -211,7 +212,7 @@ def divide(key: Key, turn: Array, chain: Chain, problem: Problem) -> Division:
 def draw_pair(
     key: Key, turn: Array, rows: Array, weights: Array, problem: Problem
 ) -> tuple[Array, Array]:
-    """Two rows; of every second pair the second one is drawn by its cosine to the first."""
+    """Two rows; in every second pair the second is drawn by its cosine to the first."""
     key_first, key_second = jax.random.split(key)
     logits = jnp.where(weights > 0, 0.0, -jnp.inf)
     first = jax.random.categorical(key_first, logits)
@@ -248,7 +249,7 @@ def launch(rows: Array, weights: Array, pair: tuple[Array, Array], problem: Prob
 
 
 def propose(key: Key, division: Division, chain: Chain, problem: Problem) -> Groups:
-    """Both sides and the whole; clusters that are there keep what they have."""
+    """Both sides and the whole; existing clusters keep their values."""
     key_kappa, key_centre = jax.random.split(key)
     rows = problem.rows.reshape(-1, problem.rows.shape[-1])
     sides = jnp.stack([division.taking_part & ~division.goes, division.taking_part & division.goes])
@@ -292,7 +293,7 @@ def log_concentrations(counts: Array, length: Array, problem: Problem) -> tuple[
         own, of_rows = nearly(kappa, dim), nearly(kappa * length, dim)
         rise = rows * problem.cosine + length * of_rows.ratio - total * own.ratio
         bend = total * own.slope - length**2 * of_rows.slope
-        # Where few rows leave it open, the curvature of the prior is a safe one.
+        # If few rows leave it open, the curvature of the prior is safe.
         return 1.0 + kappa * rise, 1.0 + kappa**2 * jnp.maximum(bend, rows * own.slope)
 
     def step(_: Array, logs: Array) -> Array:
@@ -304,11 +305,11 @@ def log_concentrations(counts: Array, length: Array, problem: Problem) -> tuple[
     return mode, WIDER / jnp.sqrt(shape(mode)[1])
 
 
-# ---------------------------------------------------------------- proposals need no digits
+# ---------------------------------------------------------------- proposals may be approximate
 
 
 def usual(cosine: Array, dim: int) -> Array:
-    """Concentration of an expected cosine, nearly (Banerjee and others, 2005)."""
+    """Approximate concentration of an expected cosine (Banerjee and others, 2005)."""
     return cosine * (dim - cosine**2) / (1.0 - cosine**2)
 
 

@@ -1,4 +1,4 @@
-"""State of a chain, what it is about, and the probability of counts in their order."""
+"""State of a chain, its problem, and the probability of counts in their order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Chain(NamedTuple):
     log_weights: Array
     alpha: Scalar
     assignments: Array
-    """Cluster of every row, in blocks as the rows are."""
+    """Cluster of every row, in the blocks of the rows."""
     counts: Array
     """Weight of the rows of each cluster."""
     log_lik: Scalar
@@ -28,10 +28,10 @@ class Chain(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Rows, and numbers of the prior."""
+    """Rows, and parameters of the prior."""
 
     rows: Array
-    """(B, n, p), single precision, of length one; rows of weight zero fill the last block."""
+    """(B, n, p), single precision, of length one; rows of weight zero pad the last block."""
     weights: Array
     """(B, n)."""
     strength: Scalar
@@ -42,11 +42,11 @@ class Problem(NamedTuple):
     table: tuple[Array, Array]
     """Logarithms of concentrations and their distribution function under the prior."""
     alpha_mean: Scalar
-    """Of the prior of alpha."""
+    """Parameter of the prior of alpha."""
 
 
 class Design(NamedTuple):
-    """What decides which program is compiled."""
+    """Static settings of the compiled program."""
 
     kind: str
     infinite: bool
@@ -54,12 +54,12 @@ class Design(NamedTuple):
 
 
 def last_used(counts: Array) -> Array:
-    """Places up to the last one that has rows."""
+    """Number of slots up to the last one that has rows."""
     return jnp.max(jnp.where(counts > 0, jnp.arange(len(counts)), -1)) + 1
 
 
 def ends_with_rows(counts: Array, n_places: Array) -> Array:
-    """Whether the last of so many places has rows, as that of an infinite mixture always has.
+    """Whether the last of this many slots has rows, as it always has in an infinite mixture.
 
     A move that leaves it empty shortens the order, and nothing could undo that.
     """
@@ -69,7 +69,7 @@ def ends_with_rows(counts: Array, n_places: Array) -> Array:
 def log_order(counts: Array, alpha: Scalar, live: Array) -> Scalar:
     """Log probability of the counts in their order with the sticks integrated out.
 
-    Parts that no permutation of the counts changes are left out.
+    Terms that no permutation of the counts changes are left out.
     """
     from_here = jnp.cumsum(counts[::-1])[::-1]
     terms = gammaln(alpha + from_here - counts) - gammaln(1.0 + alpha + from_here)

@@ -10,12 +10,12 @@ concentrations.
   the sticks integrated out.
 * **Slice** (infinite). With :math:`u_n \sim U(0, \pi_{z_n})` only clusters with
   :math:`\pi_k > u_n` can have row n, and there are finitely many. Clusters after the last that has
-  rows are thrown away and drawn afresh, each centre from the chain given those before it
-  (``draw_next``). Where the room is too small for all that may be needed, ``overflow`` says so,
-  and the sweep has to be repeated with more room: random numbers belong to places, so what fitted
-  before comes out the same.
-* **Centres**, one after the other: drawn from the von Mises-Fisher distribution that rows and the
-  chain up to this place give, accepted by what the rest of the chain says.
+  rows are discarded and drawn again, each centre from the chain given those before it
+  (``draw_next``). If the room is too small for all that may be needed, ``overflow`` is set, and the
+  sweep must be repeated with more room: random numbers belong to slots, so the slots that fitted
+  before get the same values.
+* **Centres**, one after the other: drawn from the von Mises-Fisher distribution given the rows and
+  the chain up to this position, accepted by the ratio of the rest of the chain.
 * **Concentrations**: slice sampling of the logarithm.
 
 A row of weight w has one assignment, which counts w times.
@@ -51,7 +51,7 @@ from wideangle.types import Array, Key, Scalar
 
 @cache
 def recipe_of(design: Design) -> Callable[..., Update]:
-    """The sweep as :func:`wideangle.infer.run` wants it; one object for each design."""
+    """The sweep in the form that :func:`wideangle.infer.run` needs; one object for each design."""
 
     def recipe(_: dict[str, Scalar], problem: Problem) -> Update:
         return partial(sweep, problem=problem, design=design)
@@ -86,14 +86,14 @@ def sweep(key: Key, chain: Chain, problem: Problem, design: Design) -> tuple[Cha
 
 
 def _living(chain: Chain, design: Design) -> tuple[Any, Array]:
-    """Number of places that are in the state, and which they are."""
+    """Number of slots in the state, and which they are."""
     n = len(chain.counts)
     n_live = last_used(chain.counts) if design.infinite else n
     return n_live, jnp.arange(n) < n_live
 
 
 def without_tail(chain: Chain) -> Chain:
-    """Without the centres after the last cluster that has rows; zeros pad."""
+    """Centres up to the last cluster that has rows, padded with zeros."""
     live = jnp.arange(len(chain.counts)) < last_used(chain.counts)
     return chain._replace(directions=jnp.where(live[:, None], chain.directions, 0.0))
 
@@ -103,7 +103,7 @@ def _prior(chain: Chain, problem: Problem, design: Design) -> MutualAngular:
 
 
 def _places(key: Key, n: int) -> Key:
-    """A key for every place, the same whatever the room is."""
+    """A key for every slot, independent of the room."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
@@ -113,7 +113,7 @@ def _places(key: Key, n: int) -> Key:
 def reorder(
     key: Key, chain: Chain, n_live: Any, problem: Problem, design: Design
 ) -> tuple[Chain, Info]:
-    """Offer every cluster to change places with another one."""
+    """Propose for every cluster to change places with another."""
     index = jnp.arange(len(chain.counts))
     prior = _prior(chain, problem, design)
 
@@ -164,7 +164,7 @@ def move_alpha(key: Key, chain: Chain, live: Array, problem: Problem, design: De
 
 
 def draw_weights(key: Key, chain: Chain, live: Array, design: Design) -> tuple[Chain, Scalar]:
-    """Log weights given counts, and the log of what is left beyond the room."""
+    """Log weights given counts, and the log of the mass left beyond the room."""
     counts, n = chain.counts, len(chain.counts)
     if not design.infinite:
         logs = jax.random.loggamma(key, chain.alpha / n + counts)
@@ -197,7 +197,7 @@ def draw_tail(key: Key, chain: Chain, live: Array, problem: Problem, design: Des
 
 
 def draw_concentrations(keys: Key, problem: Problem) -> Array:
-    """One for each key, from the prior, by its distribution function."""
+    """One for each key, from the prior, by inverting its distribution function."""
     logs, levels = problem.table
     uniform = jax.vmap(lambda key: jax.random.uniform(key, dtype=logs.dtype))(keys)
     return jnp.exp(jnp.interp(uniform, levels, logs))
@@ -254,11 +254,11 @@ def draw_assignments(
 
 
 def _categorical(key: Key, logits: Array) -> Array:
-    """A draw for each row by one uniform number, whatever the room is."""
+    """A draw for each row from one uniform number, independent of the room."""
     parts = jnp.cumsum(jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True)), axis=1)
     uniform = jax.random.uniform(key, (len(logits), 1), logits.dtype)
     found = jnp.sum(parts <= uniform * parts[:, -1:], axis=1)
-    # Rounding may put the level at the very end, where no cluster is.
+    # Rounding may put the level at the very end, beyond the last cluster.
     last = jnp.max(jnp.where(jnp.isfinite(logits), jnp.arange(logits.shape[1]), 0), axis=1)
     return jnp.minimum(found, last).astype(jnp.int32)
 
@@ -269,7 +269,7 @@ def _categorical(key: Key, logits: Array) -> Array:
 def move_centres(
     key: Key, chain: Chain, n_live: Any, resultants: Array, problem: Problem, design: Design
 ) -> tuple[Chain, Info]:
-    """Every centre once, from first to last; zeros pad."""
+    """Move every centre once, from first to last; zeros are padding."""
     n = len(chain.counts)
     prior = _prior(chain, problem, design)
     index = jnp.arange(n)
@@ -283,7 +283,7 @@ def move_centres(
         fresh = vmf.sample(key_draw, natural)
         tried = directions.at[place].set(fresh)
         reached = prior.log_ratio_to_uniform(tried)
-        # The proposal has the rows and its own term of the chain in it; the rest decides.
+        # The proposal includes the rows and this centre's term of the chain; the rest decides.
         own = jnp.sum(pull * (fresh - directions[place]))
         accepted, chance = accept(key_accept, reached - level - own)
         return (*choose(accepted, (tried, reached), (directions, level)), total + chance)
@@ -296,7 +296,7 @@ def move_centres(
 def move_concentrations(
     key: Key, chain: Chain, resultants: Array, problem: Problem
 ) -> tuple[Chain, Info]:
-    """All concentrations at once; given the rest they do not depend on each other."""
+    """All concentrations at once; they are independent given the rest."""
     n, dim = chain.directions.shape
     along = jnp.sum(resultants * chain.directions, axis=1)
     slopes = problem.prior_rows * problem.cosine + along

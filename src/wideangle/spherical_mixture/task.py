@@ -1,4 +1,4 @@
-"""What is to be fitted, from what a user chose, and what every inference gives back."""
+"""What to fit, from the user's settings, and the result of every inference."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from wideangle.sphere.vmf import inverse_on_host
 from wideangle.spherical_mixture.centres import CentrePrior
 
 COSINE = 0.1
-"""Strength of the repulsion where nothing is said."""
+"""Default strength of the repulsion."""
 TIGHTNESS_ROWS = 5.0
-"""Rows that the prior of a concentration counts for."""
+"""Number of rows that the prior of a concentration counts as."""
 ALPHA = 1.0
-"""Where alpha is learned, its first value."""
+"""Initial value of alpha if it is learned."""
 
 
 class Task(NamedTuple):
     """A model of clusters, and how to fit it."""
 
     n_components: int
-    """Clusters at most; where there is no limit, so many to begin with."""
+    """Largest number of clusters; if there is no limit, the initial number."""
     infinite: bool
     prior: CentrePrior
-    """Its cosine is NaN where it comes from the rows."""
+    """Its cosine is NaN if it is to be taken from the rows."""
     alpha: float
     learn_alpha: bool
     inference: Any
@@ -53,25 +53,25 @@ class Mixture(NamedTuple):
     weights: np.ndarray
 
     def only(self, chosen: np.ndarray) -> Mixture:
-        """Some of the clusters, which take the weights of the others."""
+        """Some of the clusters, with weights rescaled to sum to one."""
         directions, concentrations, weights = (leaf[chosen] for leaf in self)
         return Mixture(directions, concentrations, weights / weights.sum())
 
 
 class Fitted(NamedTuple):
-    """What a fit gives back."""
+    """Result of a fit."""
 
     mixture: Mixture
     """The clusters to show and to predict with."""
     prior: CentrePrior
     alpha: float
     trace: dict[str, np.ndarray]
-    """Numbers that do not depend on how clusters are numbered, (chain, draw, ...)."""
+    """Quantities that do not depend on how clusters are numbered, (chain, draw, ...)."""
     notes: dict[str, Any]
     kept: Mixture | None = None
-    """Of chains, the states that were kept, (chain, state, ...)."""
+    """Kept states of chains, (chain, state, ...)."""
     labels: np.ndarray | None = None
-    """Of chains, the summary partition of the training rows."""
+    """Summary partition of the training rows, from chains."""
 
 
 def plan(model: Any, n_rows: int, dim: int) -> Task:
@@ -96,7 +96,7 @@ def plan(model: Any, n_rows: int, dim: int) -> Task:
 
 
 INFINITE = 64
-"""Clusters to begin with where there is no limit."""
+"""Initial number of clusters if there is no limit."""
 
 
 def _strength(prior: Settings, dim: int) -> float:
@@ -120,11 +120,11 @@ NOT_OURS: dict[type, tuple[str, ...]] = {
     Variational: ("guide", "temperature", "diversity", "gamma"),
     Maximise: ("diversity", "gamma"),
 }
-"""Settings that mean nothing here."""
+"""Settings that have no meaning here."""
 
 
 def check_choices(prior: Settings, inference: Settings) -> None:
-    """Refuse settings that this model has no use for."""
+    """Reject settings that this model cannot use."""
     for chosen in (prior, inference):
         usual = type(chosen)()
         for name in NOT_OURS[type(chosen)]:

@@ -1,10 +1,10 @@
 r"""Weights of the clusters: a Dirichlet distribution, or the sticks of a Dirichlet process.
 
-Finite: :math:`\pi \sim \mathrm{Dirichlet}(\alpha/K, \dots, \alpha/K)`, with few clusters in use
-where :math:`\alpha` is small beside K. Infinite: :math:`\pi_k = v_k \prod_{j<k}(1 - v_j)` with
-:math:`v_k \sim \mathrm{Beta}(1, \alpha)`, cut off here after the last cluster there is. Ascents
-keep the whole distribution of the weights and not a point: points of a sparse Dirichlet
-distribution have unbounded density at the edges.
+Finite: :math:`\pi \sim \mathrm{Dirichlet}(\alpha/K, \dots, \alpha/K)`, with few clusters in use if
+:math:`\alpha` is small compared with K. Infinite: :math:`\pi_k = v_k \prod_{j<k}(1 - v_j)` with
+:math:`v_k \sim \mathrm{Beta}(1, \alpha)`, truncated here after the last cluster. Ascents keep the
+whole distribution of the weights and not a point estimate: the density of a sparse Dirichlet
+distribution is unbounded at the edges.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import betaln, digamma, gammaln
 
 ALPHA_MEAN = 10.0
-"""Mean of the exponential prior of alpha, where it is learned."""
+"""Mean of the exponential prior of alpha, if it is learned."""
 _RANGE = np.log(1e-4), np.log(1e5)
 
 
@@ -29,7 +29,7 @@ class WeightFactors(NamedTuple):
     """Expected weights, (K,)."""
     alpha: float
     gain: float
-    """Expected log prior minus expected log factor: the part of the bound."""
+    """Part of the bound: expected log prior minus expected log factor."""
     counts: np.ndarray
     """Weight of the rows of each cluster, (K,)."""
 
@@ -58,7 +58,7 @@ def fit_weights(counts: np.ndarray, alpha: float, *, infinite: bool, learn: bool
 
 
 def _parameters(counts: np.ndarray, alpha: float, infinite: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Of the Beta distributions of sticks, or of the margins of the Dirichlet distribution."""
+    """Parameters of the Beta distributions of sticks, or of the Dirichlet's margins."""
     if infinite:
         after = np.append(np.cumsum(counts[::-1])[::-1][1:], 0.0)
         return 1.0 + counts, alpha + after

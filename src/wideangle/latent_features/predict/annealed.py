@@ -7,14 +7,14 @@ with powers :math:`0 = \beta_0 < \dots < \beta_T = 1`,
 
 .. math:: \log w = \sum_{t=1}^{T} (\beta_t - \beta_{t-1}) \log \frac{p(z_{t-1}, x)}{q(z_{t-1})}.
 
-Sweeps at the end of it, at power 1, give the assignments. The mean of w over walks is unbiased for
+Final sweeps at power 1 give the assignments. The mean of w over walks is unbiased for
 p(x), whatever the base and the powers, as long as they do not depend on the walks; its logarithm is
 a lower bound of log p(x) in expectation.
 
-The prior of z is a safe base, but far from the posterior when features are many. Activations of
-short walks are a close one when the row has one mode, and useless when a walk was caught in a
-minor one. So they are the base of rows for which several walks from the prior, with random numbers
-of their own, end in the same place; w stays unbiased.
+The prior of z is a safe base, but far from the posterior when there are many features. Activations
+of short walks are a close base when the row has one mode, and a useless one when a walk was caught
+in a minor mode. So they are the base only if several walks from the prior, with separate random
+numbers, end in the same place; w stays unbiased.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from wideangle.machine_code import njit
 N_STREAMS = 16
 """Sets of random numbers that rows take in turn, so that their errors cancel in a mean."""
 MOST_CERTAIN = 5.0
-"""Largest log odds of a base: a feature that no walk saw keeps a chance."""
+"""Largest log odds of a base: a feature that no walk used can still be drawn."""
 RUNS, RUN_STEPS, RUN_SWEEPS = 4, 50, 10
 """Walks whose activations are compared, and their lengths."""
 AGREE = 0.5
 """Largest difference between activations of walks that ended in the same place."""
 CERTAIN = 36.0
-"""Log-odds beyond which double precision knows no other outcome."""
+"""Log-odds beyond which the outcome is certain in double precision."""
 
 
 class Walk(NamedTuple):
-    """Where the walks of all rows led."""
+    """Results of the walks of all rows."""
 
     log_weights: np.ndarray
     """(N,): the exponential of each has mean p(x)."""
@@ -67,18 +67,18 @@ def walk(
     rows
         See :mod:`~wideangle.latent_features.predict.fields`.
     seed
-        Whole number; with the number of the row it decides every random choice.
+        Integer; together with the row number it determines every random choice.
     n_steps
-        Powers of the likelihood on the way.
+        Number of powers of the likelihood.
     n_sweeps
         Sweeps at the end, over pairs of features and then over each.
     base
-        (N, K) log odds of the distributions to start from; those of the prior when left out.
+        (N, K) log odds of the distributions to start from; by default those of the prior.
     n_streams
-        Sets of random numbers. With one what is found for a row does not depend on the rows around
-        it, as is expected of a transformer; errors of different rows then go together.
+        Sets of random numbers. With one set, the result for a row does not depend on the other
+        rows, as is expected of a transformer; errors of different rows are then correlated.
     first_row
-        Number of the first row, for rows that come in chunks.
+        Index of the first row, for rows that come in chunks.
     """
     n_rows, n_features = rows.fields.shape
     base = rows.log_odds[None] if base is None else base
@@ -97,14 +97,14 @@ def walk(
 
 
 class _Numbers(NamedTuple):
-    """Random numbers of a walk; the first axis are the streams."""
+    """Random numbers of a walk; the first axis is the stream."""
 
     logistic: np.ndarray
     """(S, single sweeps and the start, K)."""
     gumbel: np.ndarray
     """(S, pair sweeps, K, 4)."""
     partner: np.ndarray
-    """(S, pair sweeps, K): with which each feature is redrawn."""
+    """(S, pair sweeps, K): partner with which each feature is redrawn."""
 
 
 def _numbers(
@@ -125,15 +125,15 @@ def _numbers(
 # ---------------------------------------------------------------- moves of one row
 #
 # ``local[k]`` is what switching feature k on adds to the log-likelihood, given the others. It is
-# brought up to date at every flip, so a sweep costs O(K) plus O(K) per flip. Random numbers come in
-# ready: logistic ones, below the log odds of a feature with its probability, and Gumbel ones, which
-# added to the logarithms of weights make each of them the largest with a probability in proportion
-# to its weight. Neither needs an exponential, and rows may share them.
+# updated at every flip, so a sweep costs O(K) plus O(K) per flip. Random numbers are drawn
+# beforehand: logistic ones, which are below a feature's log odds with its probability, and Gumbel
+# ones, which added to log weights make each the largest with probability proportional to its
+# weight. Neither needs an exponential, and rows may share them.
 
 
 @njit()
 def sweep(z, local, coupling, log_odds, power, logistic, mean):
-    """One Gibbs sweep over the features of a row; the change of the log-likelihood.
+    """One Gibbs sweep over the features of a row; returns the change of the log-likelihood.
 
     ``mean``, unless it is empty, collects the conditional probabilities.
     """
@@ -149,10 +149,10 @@ def sweep(z, local, coupling, log_odds, power, logistic, mean):
 
 @njit()
 def pair_sweep(z, local, coupling, log_odds, power, gumbel, partner):
-    """Redraw every feature together with a partner, from their four joint states; as `sweep`.
+    """Redraw every feature together with a partner, from their four joint states; like `sweep`.
 
     Single flips cannot exchange a feature for a similar one, nor switch on two that cancel.
-    Partners are drawn without looking at z, which keeps the target invariant.
+    Partners are drawn independently of z, which keeps the target invariant.
     """
     gain = 0.0
     for j in range(len(z)):
@@ -178,7 +178,7 @@ def flip(k, z, local, coupling):
     z[k] = 1 - z[k]
     for j in range(len(z)):
         local[j] -= sign * coupling[k, j]
-    return sign * local[k]  # its own entry has not changed: the diagonal is zero
+    return sign * local[k]  # local[k] has not changed: the diagonal is zero
 
 
 @njit()
@@ -199,7 +199,7 @@ def prior_spread(field, coupling, log_odds):
     :math:`\sum_k v_k (f_k - \sum_j C_{kj} \mu_j)^2 + \tfrac12 \sum_{jk} C_{jk}^2 v_j v_k`.
     """
     weight = np.empty(len(field))
-    for k in range(len(field)):  # an expression of arrays would take a second more to compile
+    for k in range(len(field)):  # array expressions take a second longer to compile
         weight[k] = 1.0 / (1.0 + np.exp(-log_odds[k]))
     variance = 0.0
     for k in range(len(field)):
@@ -276,7 +276,7 @@ def annealed_evidence(
 
 
 def choose_base(rows: RowFields, seed: int, first_row: int = 0) -> np.ndarray:
-    """Log odds (N, K) of the base of each row: of walks where they agree, else the prior's."""
+    """Log odds (N, K) of the base of each row: of the walks if they agree, else of the prior."""
     runs = [
         walk(rows, derived_seed(seed, i), RUN_STEPS, RUN_SWEEPS, first_row=first_row).activation
         for i in range(RUNS)

@@ -1,4 +1,4 @@
-"""New rows of the latent feature model with few features: every state visited, nothing random."""
+"""New rows of the latent feature model with few features: exact, by visiting every state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from wideangle.latent_features.predict.fields import RowFields
 from wideangle.machine_code import njit
 
 MAX_ENUMERATED = 12
-"""Features up to which visiting all states is worth it: 2^12 cost about as much as an estimate."""
+"""Most features for which all states are visited: 2^12 cost about as much as an estimate."""
 _NEGLIGIBLE = -700.0
-"""Logarithm of a share that is nothing; smaller ones are slow denormal numbers."""
+"""Logarithm of a negligible share; smaller ones are slow denormal numbers."""
 
 
 def enumerate_rows(rows: RowFields) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +41,7 @@ def _enumerate_row(weight, coupling, activation):
     below = np.empty((depth + 1, depth))
     below[0] = weight
     branch = np.zeros(depth, np.uint8)
-    mass = np.zeros(depth + 1)  # of the leaves seen under the open branch; in the last place, all
+    mass = np.zeros(depth + 1)  # of visited leaves under the open branch; last entry: of all
     top = -np.inf
     changed = 0
     for leaf in range(2**depth):
@@ -72,7 +72,7 @@ def _enumerate_row(weight, coupling, activation):
 
 @njit()
 def _next_leaf(branch, mass, activation):
-    """Count one up; branches that end hand their mass to the depth above. First depth changed.
+    """Count up by one, moving mass of finished branches one depth up; the first depth changed.
 
     After the last leaf every branch ends, and the mass of all leaves is in the extra place
     ``mass[-1]``, which is the depth above the first.

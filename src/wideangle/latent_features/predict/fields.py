@@ -7,10 +7,10 @@ Given features :math:`W`, weights :math:`\mu` and noise variance :math:`\sigma^2
 .. math::
     \log p(x, z) = c + \sum_k z_k (o_k + f_k) - \tfrac12 \sum_{j \ne k} z_j z_k C_{jk},
 
-with log odds :math:`o_k = \log \mu_k / (1 - \mu_k)`, fields
-:math:`f_k = (v_k - G_{kk}/2) / \sigma^2` and couplings :math:`C = G / \sigma^2`, where
-:math:`G = W W^\top`. A missing entry leaves the sums behind v and G, and nothing else changes. Rows
-that miss the same entries share their couplings, so that only distinct patterns cost memory.
+with log odds :math:`o_k = \log \mu_k / (1 - \mu_k)`, fields :math:`f_k = (v_k - G_{kk}/2) /
+\sigma^2` and couplings :math:`C = G / \sigma^2`, where :math:`G = W W^\top`. A missing entry is
+left out of the sums in v and G, and nothing else changes. Rows with the same missing entries share
+their couplings, so only distinct patterns cost memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from wideangle.latent_features.state import Draw
 from wideangle.machine_code import in_ranges
 
 CHUNK_BYTES, CHUNK_ROWS = 64 * 2**20, 512
-"""Most memory for one kind of array of a chunk (its rows, products, Gram matrices), and rows."""
+"""Largest memory of each array of a chunk (its rows, products, Gram matrices), and most rows."""
 N_PARTNERS = 6
-"""Features with which a feature is redrawn together: those nearest to its line."""
+"""Number of partners with which a feature may be redrawn: those of largest absolute cosine."""
 _SMALLEST = 1e-15
 """Weights are kept this far from 0 and 1, where log odds are infinite."""
 _NOTHING = np.empty(0, np.int64)
@@ -47,7 +47,7 @@ class RowFields(NamedTuple):
     log_odds: np.ndarray
     """(K,): of the prior probability of a feature."""
     partners: np.ndarray
-    """(K, M): features that are redrawn together with each."""
+    """(K, M): partners with which each feature may be redrawn."""
     constant: np.ndarray
     """(N,): log-likelihood of the row with every feature off."""
 
@@ -61,16 +61,16 @@ class Chunk(NamedTuple):
     """Some rows with zeros in place of missing entries, and what is missing where."""
 
     first: int
-    """Number of the first row of the chunk."""
+    """Index of the first row of the chunk."""
     rows: MemoryRows
     pattern: np.ndarray
-    """(N,): number of the pattern of each row."""
+    """(N,): index of the pattern of each row."""
     missing: list[np.ndarray]
     """Columns that each pattern misses."""
 
     @property
     def span(self) -> slice:
-        """The numbers of its rows."""
+        """The indices of its rows."""
         return slice(self.first, self.first + self.rows.n_rows)
 
     def fields(self, draw: Draw) -> RowFields:
@@ -100,11 +100,10 @@ def over_chunks(
     offset: Any = None,
     hidden: Any = None,
 ) -> None:
-    """Do something with every chunk of a matrix, in float64, in threads.
+    """Call ``action`` on every chunk of a matrix, in float64, in threads.
 
-    Chunks do not depend on the number of threads, so neither do results. Matrix products of a
-    chunk have one thread each: those of a product that wait for their turn would take the time of
-    the other chunks.
+    Chunks do not depend on the number of threads, so neither do results. Matrix products of a chunk
+    use one thread each: waiting threads of one product would slow the other chunks.
 
     Parameters
     ----------
@@ -145,7 +144,7 @@ def over_chunks(
 def _with_gaps(first: int, part: np.ndarray, hidden: np.ndarray | None, offset: Any) -> Chunk:
     gaps = np.isnan(part) if hidden is None else np.isnan(part) | hidden
     centred = part if offset is None else part - offset
-    # Bytes of the mask: rows that miss the same entries have the same number.
+    # By the bytes of the mask: rows with the same missing entries get the same index.
     found: dict[bytes, int] = {}
     packed = np.packbits(gaps, axis=1)
     pattern = np.array([found.setdefault(line.tobytes(), len(found)) for line in packed], np.int64)
@@ -164,7 +163,7 @@ def _gram(whole: np.ndarray, features: np.ndarray, missing: np.ndarray) -> np.nd
 
 
 def partners_of(gram: np.ndarray) -> np.ndarray:
-    """(K, at most ``N_PARTNERS``): for each feature the others of largest absolute cosine."""
+    """(K, at most ``N_PARTNERS``): the other features of largest absolute cosine to each."""
     length = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
     cosines = np.abs(gram / length[:, None] / length)
     np.fill_diagonal(cosines, -1.0)

@@ -1,11 +1,11 @@
 r"""New rows under posterior draws of the latent feature model: scores, activations, means.
 
-Every function takes a list of :class:`~wideangle.latent_features.state.Draw` and
-rows in the units of the draws; a caller that centred or scaled the training rows does the same
-here, and shifts log densities by the logarithm of the scale. Rows come in chunks, so memory does
-not grow with N, and neither chunks nor threads change a result. Activations and means of a row do
-not depend on the rows around it either; of scores, whose errors should cancel, rows take random
-numbers in turn.
+Every function takes a list of :class:`~wideangle.latent_features.state.Draw` and rows in the units
+of the draws; a caller that centred or scaled the training rows does the same to these, and shifts
+log densities by the logarithm of the scale. Rows come in chunks, so memory does not grow with N,
+and neither chunks nor threads change a result. Activations and means of a row do not depend on the
+other rows either; for scores, rows take several sets of random numbers in turn, so that errors
+cancel.
 
 Features that no training row has are left out: a new row would have :math:`\alpha / (N + 1)` of
 them on average, with N training rows.
@@ -32,13 +32,14 @@ from wideangle.stacking import stack
 STEPS, SWEEPS = 20, 20
 """Steps of a walk, and sweeps at its end, for rows with too many features to enumerate."""
 FEW_SWEEPS, SWEEPS_OF_ALL = 5, 125
-"""Sweeps of a draw at least, and of all draws together, where means over draws are wanted."""
+"""For means over draws: fewest sweeps of a draw, and sweeps of all draws together."""
 CHEAP = 10
-"""Features up to which all states of a row cost little more than a walk, and are exact."""
+"""Most features for which visiting all states of a row, which is exact, costs little more than a
+walk."""
 HIDDEN_SHARE, MOST_HIDDEN = 0.05, 4000
-"""Entries that are hidden: this share of those there are, and no more than so many."""
+"""Hidden entries: share of the observed ones, and largest number."""
 STACK_DRAWS = 10
-"""Draws of a chain that its score is averaged over."""
+"""Number of draws that a chain's score is averaged over."""
 
 
 class EntryScores(NamedTuple):
@@ -64,9 +65,9 @@ def log_likelihood(
               p(x \mid W, \mu, \sigma) = \sum_z p(z \mid \mu) N(x; z W, \sigma^2 I).
 
     The sum over z is exact up to ``max_enumerated`` features; beyond, it is estimated by annealed
-    importance sampling, which errs downwards, the less the more steps. The best z, or a
-    posterior draw of z, in place of the sum would reward features for being many. Missing
-    entries (NaN) are integrated out. Features of no training row are ignored.
+    importance sampling, which is biased downwards, less so with more steps. The best z, or a
+    posterior draw of z, in place of the sum would reward models with more features. Missing entries
+    (NaN) are integrated out. Features of no training row are ignored.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ def log_likelihood(
     rows
         (N, D), dense or sparse; NaN is a missing entry.
     seed
-        Whole number that decides every random choice.
+        Integer that determines every random choice.
     offset
         (D,): subtracted from every row.
     n_steps, n_walks
@@ -154,7 +155,7 @@ def _over_activations(
     offset: Any,
     n_sweeps: int | None,
 ) -> None:
-    """Give p(z = 1 | x) to ``action``, of some rows in a draw at a time; exact where cheap."""
+    """Call ``action`` with p(z = 1 | x) of some rows in one draw at a time; exact where cheap."""
     if n_sweeps is None:  # their errors cancel in the mean over draws
         n_sweeps = int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
 
@@ -192,8 +193,8 @@ def score_entries(
     .. math:: p(x_{nd} \mid x_{n, obs}) \approx \frac1{SR} \sum_{s, r} N(x_{nd}; z_{nsr} w_{sd},
               \sigma_s^2), \qquad z_{nsr} \sim p(z \mid x_{n, obs}, W_s, \mu_s, \sigma_s),
 
-    one entry at a time. It is fair to compare settings by it: the entries were seen neither in
-    training nor by the assignments, and more features bring no gain by themselves.
+    one entry at a time. It is a fair comparison of settings: neither training nor the assignments
+    used these entries, and extra features as such bring no gain.
 
     Parameters
     ----------
@@ -264,7 +265,7 @@ def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hidden_entries(X: np.ndarray, seed: int) -> np.ndarray:
-    """Which entries of dense rows (N, D) to hide, at random among those that are there."""
+    """Which entries of dense rows (N, D) to hide, at random among the observed ones."""
     places = np.flatnonzero(~np.isnan(X))
     n_hidden = min(int(np.ceil(HIDDEN_SHARE * len(places))), MOST_HIDDEN)
     chosen = np.random.default_rng((seed, 0x57AC)).choice(places, n_hidden, replace=False)
@@ -276,7 +277,7 @@ def hidden_entries(X: np.ndarray, seed: int) -> np.ndarray:
 def chain_weights(
     chains: DrawsOfChains, rows: Any, mask: np.ndarray, seed: int, offset: Any
 ) -> np.ndarray:
-    """Weight of each chain: those with which the hidden entries of ``rows`` are predicted best."""
+    """Weights of the chains that best predict the hidden entries of ``rows``."""
     scores = []
     for chain in range(int(chains.chains.max()) + 1):
         members = np.flatnonzero(chains.chains == chain)

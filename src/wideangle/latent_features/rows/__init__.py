@@ -1,4 +1,4 @@
-"""Where the rows of a fit live (memory, a device, disk), and what a chain asks of them."""
+"""Where the rows of a fit live (memory, a device, disk), and what a chain needs from them."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from wideangle.latent_features.rows.memory import MemoryRows
 
 WORTH_A_DEVICE = 2**20
-"""Entries from which rows are: fewer are swept over faster where every small step is."""
+"""Least number of entries for an accelerator: the CPU sweeps over fewer faster."""
 NO_MOVES = np.zeros((), np.int32)
 NO_STEPS = Steps(np.zeros(()), np.zeros(()))
 
 
 class Span(NamedTuple):
-    """The sweeps that a chain makes next."""
+    """The next sweeps of a chain."""
 
     first: int
     n_sweeps: int
     n_warmup: int
-    """Sweeps of the whole chain that are warm-up: step sizes are learned in these."""
+    """Warm-up sweeps of the whole chain: step sizes are learned in these."""
 
 
 class Advance(NamedTuple):
-    """A chain after some sweeps: as many as have a report, which may be fewer than were asked."""
+    """A chain after some sweeps, one for each report; possibly fewer than requested."""
 
     features: Features
     tuning: Tuning
@@ -64,16 +64,16 @@ class Rows(Protocol):
     n_rows: int
     dim: int
     at_once: int
-    """Most sweeps that are made without a look in between."""
+    """Most sweeps between two checks."""
     turn: AbstractContextManager[Any]
     """Held while a chain runs: chains that share a device take turns."""
 
     def begin(self, key: Key, features: Features) -> Features:
-        """The state of a chain with its assignments where these rows keep them."""
+        """The state of a chain, with assignments stored where these rows keep them."""
         ...
 
     def compile(self, key: Key, features: Features, design: Design) -> None:
-        """Compile what :meth:`advance` needs, where that saves time."""
+        """Compile what :meth:`advance` needs, if that saves time."""
         ...
 
     def advance(
@@ -88,7 +88,7 @@ class Rows(Protocol):
 
 
 class HostRows:
-    """A sweep of rows on the host; how assignments are redrawn depends on where these are."""
+    """A sweep of rows on the host; how assignments are redrawn depends on where they are stored."""
 
     at_once = 1
     turn: AbstractContextManager[Any] = nullcontext()
@@ -110,11 +110,11 @@ class HostRows:
     def redraw(
         self, key: Key, index: int, start: SweepStart, features: Features, design: Design
     ) -> tuple[Features, Any]:
-        """New assignments, births and deaths; also the number of those."""
+        """New assignments, births and deaths; also the number of births and deaths."""
         raise NotImplementedError
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
-        """The old assignments, in the places that a sweep has given them."""
+        """The old assignments, in the order that a sweep gave them."""
         raise NotImplementedError
 
     def stats(self, features: Features) -> FeatureStats:
@@ -154,11 +154,11 @@ class HostRows:
     def _start(
         self, key: Key, index: int, features: Features, design: Design
     ) -> tuple[SweepStart, bool]:
-        """The part of a sweep before the rows, in arrays large enough, or that these may not be.
+        """The part of a sweep before the rows, in large enough arrays if these are allowed.
 
-        Where the arrays are too small it is repeated with larger ones and the same key. The random
-        numbers of a feature do not depend on the size of the arrays, so this is the sweep that
-        larger arrays would have given at once.
+        If the arrays are too small it is repeated with larger ones and the same key. The random
+        numbers of a feature do not depend on the size of the arrays, so the result is the same as
+        with larger arrays from the start.
         """
         features = self.detached(features)
         while True:
@@ -211,7 +211,7 @@ class DenseRows(NamedTuple):
 
 
 class ListedRows(NamedTuple):
-    """Sparse rows for programs of the CPU: their entries row by row, never dense."""
+    """Sparse rows for compiled programs on the CPU: entries row by row, never dense."""
 
     values: Array
     rows: Array
@@ -279,9 +279,9 @@ def stats_of(rows: Any, assignments: Array) -> FeatureStats:
 
 
 def home_of(matrix: Any) -> AbstractContextManager[Any]:
-    """Where a fit of these rows runs: on JAX's default device, and on the CPU if there are few.
+    """Where a fit of these rows runs: on JAX's default device, or on the CPU if there are few.
 
-    A device that the user has chosen stays.
+    A device that the user has chosen is kept.
     """
     chosen = jax.config.jax_default_device is not None or current_mesh() is not None  # pyright: ignore[reportAttributeAccessIssue]
     if chosen or jax.default_backend() == "cpu" or np.prod(matrix.shape) >= WORTH_A_DEVICE:

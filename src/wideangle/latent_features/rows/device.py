@@ -2,7 +2,7 @@
 
 Dense rows are one array. Sparse rows stay sparse: blocks of rows are made dense one at a time,
 inside the compiled program, so that matrix units do the work and memory grows by one block only.
-Many sweeps are one program, without the host in between.
+Many sweeps run as one program, without the host in between.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wideangle.types import Array, Key
 BLOCK_ENTRIES = 2**24
 """Entries of a block of sparse rows while it is dense."""
 CHUNK = 20
-"""Sweeps of one program at most; the host looks in between."""
+"""Most sweeps per program; the host checks in between."""
 
 
 class SparseRows(NamedTuple):
@@ -44,18 +44,18 @@ class SparseRows(NamedTuple):
     values: Array
     """(B, E)"""
     places: Array
-    """(B, E) number of the entry in its dense block, row by row."""
+    """(B, E) index of the entry in its dense block, row by row."""
     offset: Array
     """(D,) subtracted from every row."""
     block_rows: Array
-    """(B, rows of a block): 1, or 0 for rows that only fill up the last block."""
+    """(B, rows of a block): 1, or 0 for padding rows of the last block."""
     squares: Array
     """(N,) squared lengths."""
 
     def _dense(self, values: Array, places: Array) -> Array:
         shape = self.block_rows.shape[1], self.offset.shape[0]
         flat = jnp.zeros(shape[0] * shape[1], values.dtype)
-        # Every entry has a place of its own, in order, and padding one beyond the end: no atomics.
+        # Indices are unique and sorted, and padding is beyond the end: no atomics.
         flat = flat.at[places].set(
             values, mode="drop", unique_indices=True, indices_are_sorted=True
         )
@@ -118,7 +118,7 @@ def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseR
         rows = jnp.asarray(matrix, dtype)
         return DenseRows(rows if offset is None else rows - jnp.asarray(offset, dtype))
     matrix = sparse.csr_matrix(matrix, copy=True)
-    matrix.sum_duplicates()  # and in order within each row
+    matrix.sum_duplicates()  # this also sorts each row
     shift = np.zeros(dim) if offset is None else np.asarray(offset, np.float64)
     size = max(1, min(matrix.shape[0], BLOCK_ENTRIES // dim))
     starts = np.arange(0, matrix.shape[0], size)
@@ -176,15 +176,15 @@ class DeviceRows:
         return features._replace(assignments=spread(features.assignments, self._mesh))
 
     def compile(self, key: Key, features: Features, design: Design) -> None:
-        """Nothing: all is one program, and the first call compiles it."""
+        """Nothing: the first call compiles the only program."""
 
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:
         """Sweeps in one program.
 
-        A sweep for which there is no room leaves the state as it was, and those after it do
-        nothing; it is repeated with larger arrays and the same key, or without the assignments
+        A sweep that runs out of room leaves the state unchanged, and those after it do nothing; it
+        is repeated with larger arrays and the same key, or without the assignments
         (``state.more_room``).
         """
         with jax.default_matmul_precision("highest"):
@@ -259,7 +259,7 @@ def _advance(
 
 
 def _report(key: Key, state: Any, rows: Any, design: Design) -> Any:
-    """What one sweep reports, for its shapes."""
+    """The report of one sweep, for its shapes."""
     features, tuning = state
     moved, info, _ = sweep_on_device(key, features, rows, design, steps_of(tuning, False))
     return info, moved.hyper

@@ -1,9 +1,9 @@
-"""Rows that stay on disk, and their assignments: memory is that of a block of rows.
+"""Rows that stay on disk, with their assignments: memory holds one block of rows.
 
-A sweep is the one of rows in memory without the moves of small features: each would read all rows.
-The slice alone lets features come and go. The sweep is as exact, draws the same numbers, and reads
-the rows twice, once to redraw assignments and once for their sums. Assignments are a byte for each
-row and feature.
+A sweep is that of rows in memory without the moves of small features, each of which would read all
+rows: features come and go through the slice alone. The sweep is as exact, draws the same random
+numbers, and reads the rows twice, once to redraw assignments and once for their sums. Assignments
+are a byte for each row and feature.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from wideangle.types import Key
 BLOCK_ROWS = 2**15
 """Rows handled at once."""
 SAMPLE_ENTRIES, SAMPLE_ROWS = 2**21, (2000, 20_000)
-"""The sample that chains begin on: so many entries, within these numbers of rows."""
+"""The sample that chains begin on: number of entries, and bounds on the number of rows."""
 SAMPLE_SWEEPS = 50
-"""Sweeps on the sample at least: they cost little there."""
+"""Fewest sweeps on the sample, where they are cheap."""
 
 
 class Sums(NamedTuple):
@@ -60,7 +60,7 @@ class Sums(NamedTuple):
 
 
 class DiskRows(HostRows):
-    """All rows of a source, and the assignments of one chain in a file beside.
+    """All rows of a source, and the assignments of one chain in a separate file.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class DiskRows(HostRows):
     folder, name
         Where assignments are kept, and the beginning of the names of their files.
     sample
-        Numbers of some rows, in order; of these the assignments are kept with a draw.
+        Indices of some rows, in order; a draw keeps the assignments of these.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DiskRows(HostRows):
             self._stored.close()
 
     def begin(self, key: Key, features: Features) -> Features:
-        """Assign all rows to the features of a chain, each row by itself: a start, no draw."""
+        """Assign each row separately to the features of a chain: a start, not a draw."""
         n_live = int(features.n_live)
         vectors = np.asarray(features.components.vectors)[:n_live].astype(self._dtype)
         given = conditionals(
@@ -131,7 +131,7 @@ class DiskRows(HostRows):
         try:
             counts = self._redraw_rows(given, vectors, np.asarray(stored.columns)[:n_live], new)
         except BaseException:
-            new.close()  # the chain stays where it was
+            new.close()  # the chain is unchanged
             raise
         old.close()
         self._stored = new
@@ -144,7 +144,7 @@ class DiskRows(HostRows):
     def _redraw_rows(
         self, given: Conditionals, vectors: np.ndarray, columns: np.ndarray, new: Scratch
     ) -> np.ndarray:
-        """Fill ``new`` with assignments; the counts of the live features."""
+        """Fill ``new`` with assignments; returns the counts of the live features."""
         old, n_coupled = self._open(), given.n_live - given.last
         left = Scratch(self._folder / f"{self._name}-left", self.n_rows, n_coupled, self._dtype)
         counts = np.zeros(given.n_live, np.int64)
@@ -196,7 +196,7 @@ class DiskRows(HostRows):
         return Sums(gram, cross, energy, np.concatenate(packed))
 
     def keep(self, features: Features) -> Draw:
-        """The state as a draw, with the assignments of the sample: those of the last sums."""
+        """The state as a draw, with the assignments of the sample from the last sums."""
         assert self._sums is not None
         sums = self._sums
         return kept(features, sums.packed, sums.gram, sums.cross, self.n_rows)
@@ -228,7 +228,7 @@ class DiskRows(HostRows):
 
 
 class _OnDisk(NamedTuple):
-    """Blocks of assignments and of what coupled columns have left to explain."""
+    """Blocks of assignments and of the products of residuals with coupled columns."""
 
     assignments: Scratch
     left: Scratch
@@ -250,14 +250,14 @@ def _stored_of(features: Features) -> StoredAssignments:
 
 
 def _take(stored: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Columns of a block by their places; -1 is a column of zeros."""
+    """Columns of a block by index; -1 is a column of zeros."""
     if stored.shape[1] == 0:
         return np.zeros((len(stored), len(columns)), np.uint8)
     return np.where(columns >= 0, stored[:, columns], 0).astype(np.uint8)
 
 
 def draw_sample(source: RowSource, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of random rows, in order, and these rows; all rows are checked on the way."""
+    """Indices of random rows, in order, and these rows; checks all rows while reading."""
     n_rows, dim = source.shape
     size = int(np.clip(SAMPLE_ENTRIES // dim, *SAMPLE_ROWS))
     numbers = np.arange(n_rows)
@@ -275,7 +275,7 @@ def draw_sample(source: RowSource, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SlicedSource:
-    """Rows of a source by slices, ``rows[first:last]``, asked for in order."""
+    """Rows of a source by slices, ``rows[first:last]``, requested in order."""
 
     def __init__(self, source: RowSource) -> None:
         self._source, self.shape = source, source.shape
@@ -299,9 +299,9 @@ def fit_on_disk(
     folder: Any,
     verbose: bool | None,
 ) -> Fitted:
-    """Take chains of a sample up on all rows, which stay on disk, one chain after the other.
+    """Continue chains of a sample on all rows, which stay on disk, one chain after the other.
 
-    Assignments are kept in ``folder`` meanwhile.
+    Assignments are kept in ``folder`` during the fit.
     """
     chains, interrupted = [], fitted.interrupted
     total = len(fitted.chains) * plan.n_sweeps

@@ -28,7 +28,7 @@ class ImputedRows(MemoryRows):
         complete: Any = sparse.csr_matrix(matrix, copy=True) if sparse.issparse(matrix) else matrix
         is_sparse = sparse.issparse(complete)
         if is_sparse:
-            complete.sum_duplicates()  # now, or the places of the gaps would move
+            complete.sum_duplicates()  # now, so that the positions of the gaps stay valid
         entries = complete.data if is_sparse else np.asarray(complete)
         gaps = np.isnan(entries)
         if is_sparse:
@@ -48,17 +48,17 @@ class ImputedRows(MemoryRows):
 
     @property
     def missing(self) -> np.ndarray:
-        """What stands in the missing entries now, offset not subtracted."""
+        """Current values of the missing entries, offset not subtracted."""
         return self._entries()[self._at].copy()
 
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""
         self._entries()[self._at] = values
-        for cached in ("energy", "_row_energy", "_arrays"):  # of the values before
+        for cached in ("energy", "_row_energy", "_arrays"):  # computed from the old values
             self.__dict__.pop(cached, None)
 
     def start_search(self) -> None:
-        """A first guess of the missing entries: the mean of what is there of each column."""
+        """First guess of the missing entries: the mean of the observed entries of each column."""
         _, columns = self._where
         self.fill(np.zeros(len(columns)))
         count = self.n_rows - np.bincount(columns, minlength=self.dim)
@@ -87,11 +87,11 @@ class ImputedRows(MemoryRows):
         self.fill(mean + scale * rng.standard_normal(len(mean)))
 
     def cross_observed(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Z'X such that ``removal_cost`` counts the entries that are observed.
+        """Z'X such that ``removal_cost`` counts observed entries only.
 
         Missing entries are filled with their expectation, so they have no residual. The cost of
-        removal would still count the squares of the feature there, n_kd w_kd^2 with n_kd gaps: half
-        of n_kd w_kd less in the sums takes them out.
+        removal would still count the squares of the feature there, n_kd w_kd^2 with n_kd gaps:
+        subtracting half of n_kd w_kd from the sums removes them.
         """
         self.fill(self._expected(assignments, vectors))
         return self.cross(assignments) - 0.5 * self.n_gaps_of(assignments) * vectors

@@ -1,4 +1,4 @@
-"""Rows in memory, dense or sparse: the few sums the model is made of, and their assignments."""
+"""Rows in memory, dense or sparse: the few sums that the model needs, and their assignments."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ BLOCK_ROWS = 4096
 THREADED_WORK = 2_000_000
 """Multiplications below which a second thread costs more than it saves."""
 N_RANGES = 8
-"""Ranges of rows that are summed one by one above that."""
+"""Number of row ranges that are summed separately above that."""
 STEP, MANY_ENTRIES = 16, 500_000
-"""Width of large arrays goes by steps; what is large."""
+"""Step of the widths of large arrays; size from which an array is large."""
 
 
 class MemoryRows(HostRows):
-    """Rows x_n - offset, dense or sparse, behind the few sums the model is made of.
+    """Rows x_n - offset, dense or sparse, accessed through the few sums that the model needs.
 
     Given features W and binary assignments Z, every conditional of the model needs the data only
-    through X W', Z'X and |X|². Sparse rows stay sparse: the offset enters each sum by itself.
+    through X W', Z'X and |X|². Sparse rows stay sparse: the offset enters each sum separately.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class MemoryRows(HostRows):
     """
 
     _fixed = True
-    """Whether entries stay as they are."""
+    """Whether entries never change."""
 
     def __init__(self, matrix: Any, offset: Any = None) -> None:
         dtype = np.float32 if getattr(matrix, "dtype", None) == np.float32 else np.float64
@@ -71,7 +71,7 @@ class MemoryRows(HostRows):
         if sparse.issparse(matrix):
             self._rows = sparse.csr_matrix(matrix, dtype=dtype)
             if not self._rows.has_canonical_format:
-                # Entries given twice would be squared one by one; the caller's matrix stays as is.
+                # Duplicate entries would be squared separately; the caller's matrix is not changed.
                 self._rows = self._rows.copy()
                 self._rows.sum_duplicates()
         else:
@@ -109,7 +109,7 @@ class MemoryRows(HostRows):
         return float(self.row_energy().sum())
 
     def row_energy(self) -> np.ndarray:
-        """Squared length of each row, shape (N,), in float64; not to be written to."""
+        """Squared length of each row, shape (N,), in float64; read-only."""
         return self._row_energy
 
     @cached_property
@@ -181,10 +181,10 @@ class MemoryRows(HostRows):
         return block if self._offset is None else block - self._offset
 
     def start_search(self) -> None:
-        """Be ready for a search for features: complete rows always are."""
+        """Prepare for a search for features: nothing to do for complete rows."""
 
     def cross_observed(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Z'X such that ``removal_cost`` counts observed entries alone; here all are observed."""
+        """Z'X such that ``removal_cost`` counts observed entries only; here all are observed."""
         return self.cross(assignments)
 
     # ---------------------------------------------------------------- sweeps
@@ -198,7 +198,7 @@ class MemoryRows(HostRows):
         return features._replace(assignments=stored)
 
     def compile(self, key: Key, features: Features, design: Design) -> None:
-        """Compile the three programs of a sweep side by side; calls would do so one by one."""
+        """Compile the three programs of a sweep in parallel; calls would do so one by one."""
         room, dtype = features.room, features.weights.dtype
         width = width_for(int(features.n_live), room, self.n_rows)
         detached = self.detached(features)
@@ -253,7 +253,7 @@ class MemoryRows(HostRows):
             return listed_rows(self._rows, self._offset, self.row_energy())
         arrays = DenseRows(jnp.asarray(self._rows, jnp.result_type(float)))
         if self._fixed and arrays.rows.dtype == self._rows.dtype:
-            self._rows = np.asarray(arrays.rows)  # one matrix, seen twice
+            self._rows = np.asarray(arrays.rows)  # one matrix, shared
         return arrays
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
@@ -309,9 +309,9 @@ def _like(found: Any) -> jax.ShapeDtypeStruct:
 
 
 def width_for(n_live: int, room: int, n_rows: int) -> int:
-    """Columns of arrays with a row for each row of the data: no wider than needed when large.
+    """Columns of arrays with one row per data row: no wider than needed when large.
 
-    Each width is a compilation.
+    Each width needs a compilation.
     """
     if n_rows * room < MANY_ENTRIES:
         return room
@@ -328,7 +328,7 @@ def _columns(features: Features, stored: Any, width: int) -> np.ndarray:
 
 
 def _attached(features: Features, stored: Any, room: int) -> Features:
-    """With their columns, in arrays of the old ``room`` if what is left of them allows it."""
+    """Features with their columns, in arrays of the old ``room`` if they still fit."""
     if room < features.room and room < room_for(int(features.n_live)):
         room = features.room
     features = with_room(features, room)
@@ -381,7 +381,7 @@ def _sparse_energy(data, indices, indptr, offset, energy):
         for i in range(indptr[n], indptr[n + 1]):
             x = float(data[i])
             total += x * (x - 2.0 * offset[indices[i]])
-        energy[n] = max(total, 0.0)  # rounding may leave a row that is its offset just below
+        energy[n] = max(total, 0.0)  # rounding may give a row equal to the offset a negative value
 
 
 @njit()
@@ -403,7 +403,7 @@ def gram_of(assignments):
 
 @njit()
 def take_columns(stored, columns, found):
-    """Columns with the given numbers, in their order; -1 is a column of zeros."""
+    """Columns with the given indices, in that order; -1 is a column of zeros."""
     for n in range(len(stored)):
         for k in range(len(columns)):
             if columns[k] >= 0:
@@ -412,7 +412,7 @@ def take_columns(stored, columns, found):
 
 @njit()
 def counts_in(assignments, n_live):
-    """Sums of the columns, of which those from ``n_live`` on are zero."""
+    """Sums of the columns; columns from ``n_live`` on are zero."""
     counts = np.zeros(assignments.shape[1], np.int32)
     for n in range(len(assignments)):
         for k in range(n_live):

@@ -1,1 +1,1 @@
-"""The moves of one sweep; they know no search, no file and no estimator."""
+"""The moves of one sweep; they do not depend on the search, files or the estimator."""

@@ -15,14 +15,14 @@ active, whether *any* row uses feature k decides :math:`\mu^*`. So that bit is d
 (L' the last active feature among the others, :math:`\mu_0 = 1`), and, if any, the rows given that
 there is at least one. The products :math:`XW^\top` and :math:`WW^\top` are computed once per sweep.
 
-Here the assignments are redrawn row by row, for the CPU. Rows are independent given the features,
+This file redraws the assignments row by row, for the CPU. Rows are independent given the features,
 except through the last active feature, so every column before it can be visited row by row: a row's
 products with the features stay in cache and change only when an assignment flips. The few columns
 from the last active one on are *coupled* and visited column by column. Rows may come in blocks, as
-those on disk do. ``columns.py`` has the form for devices, with the same random numbers (JAX's
+they do from disk. ``columns.py`` has the version for devices, with the same random numbers (JAX's
 threefry generator, a function of key and counter), so both give the same assignments.
 
-Differs from the paper: its sampler takes :math:`\mu^*` as a constant.
+Differs from the paper: its sampler treats :math:`\mu^*` as a constant.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from wideangle.machine_code import njit, over_rows
 from wideangle.types import Array, Key
 
 CERTAIN = 23.0
-"""Log-odds beyond which the smallest uniform, 2^-33, decides: no exponential is needed."""
+"""Log-odds beyond which even the smallest uniform, 2^-33, is decided without an exponential."""
 SAFELY_ONE = 1.0 + 1e-9
-"""So far above 1 that no rounding of the exponential could change a decision."""
+"""Slightly above 1, so that rounding of the exponential cannot change a decision."""
 
 
 class Randomness(NamedTuple):
     """Random numbers of one sweep over assignments."""
 
     keys: Array
-    """(K, 2) uint32: the threefry key of each column; row n takes the n-th number of it."""
+    """(K, 2) uint32: the threefry key of each column; row n takes its n-th number."""
     any_row: Array
     """(K,) uniform: does any row use the feature?"""
     first_row: Array
@@ -88,11 +88,11 @@ class Blocks(Protocol):
     """Blocks of rows while coupled columns are redrawn."""
 
     def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Number of the first row, assignments, and what coupled columns have left to explain."""
+        """Index of the first row, assignments, and products of residuals with coupled columns."""
         ...
 
     def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
-        """Put a block back that was changed."""
+        """Write back a changed block."""
         ...
 
 
@@ -110,7 +110,7 @@ class _InMemory(NamedTuple):
 
 
 class Conditionals(NamedTuple):
-    """What assignments are drawn from beside the rows, live features only."""
+    """What assignments depend on apart from the rows, live features only."""
 
     keys: np.ndarray
     """(2, K) words of the random keys of the columns."""
@@ -138,7 +138,7 @@ def conditionals(
     noise_variance: float,
     dtype: Any,
 ) -> Conditionals:
-    """From what a sweep has drawn before it looks at the rows; ``active`` may be counts."""
+    """From what a sweep draws before it reads the rows; ``active`` may be counts."""
     live = np.asarray(weights)[:n_live].astype(np.float64)
     in_use = np.flatnonzero(np.asarray(active)[:n_live])
     return Conditionals(
@@ -181,7 +181,7 @@ def sweep_block(
 ) -> np.ndarray:
     """Redraw the columns before the last active one of a block of rows, in place.
 
-    Returns what the coupled columns have left to explain: the products of the residuals.
+    Returns the products of the residuals with the coupled columns.
     """
     left = np.empty((len(assignments), given.n_live - given.last), products.dtype)
 
@@ -200,7 +200,7 @@ def sweep_coupled(
 ) -> None:
     """Redraw the columns from the last active one on: nothing later is active, so rows are coupled.
 
-    ``before_in_use`` says of the columns before which are used by any row.
+    ``before_in_use`` says which of the earlier columns any row uses.
     """
     ceiling = 1.0 / n_rows
     earlier = np.flatnonzero(before_in_use)
@@ -228,7 +228,7 @@ def sweep_coupled(
 
 
 class _CoupledColumn:
-    """One coupled column while blocks of rows pass by."""
+    """One coupled column, processed block by block."""
 
     def __init__(self, given: Conditionals, k: int) -> None:
         self.given, self.k = given, k
@@ -237,7 +237,7 @@ class _CoupledColumn:
         self._logits = self._by_row = np.empty(0)
 
     def add(self, assignments: np.ndarray, left: np.ndarray) -> float:
-        """Take in a block of rows; the log probability that none of the rows so far uses it."""
+        """Add a block of rows; returns the log probability that no row so far uses the feature."""
         given, k = self.given, self.k
         self._logits, self._by_row = np.empty(len(left)), np.empty(len(left))
         self.log_unused = _fill_logits(
@@ -247,7 +247,7 @@ class _CoupledColumn:
         return self.log_unused
 
     def draw(self, first: int, found: bool, target: float, drawn: np.ndarray) -> None:
-        """Draw the block taken in last, given that some row uses the feature."""
+        """Draw the block added last, given that some row uses the feature."""
         key = self.given.keys[:, self.k]
         _given_any(key, self._logits, self._by_row, target, found, first, drawn)
 
@@ -316,7 +316,7 @@ def decide_site(logit, bits):
         return False
     uniform = (np.float64(bits) + 0.5) * 2.0**-32
     size = abs(np.float64(logit))
-    # exp(size) > 1 + size + size^2 / 2 settles most sites without an exponential.
+    # exp(size) > 1 + size + size^2 / 2 decides most sites without an exponential.
     if uniform * (2.0 + size * (1.0 + 0.5 * size)) > SAFELY_ONE:
         return logit > 0
     flip = uniform < 1.0 / (1.0 + math.exp(size))
@@ -338,7 +338,7 @@ def _rows_before(
     n_live,
     left,
 ):
-    """Columns before ``last``, row by row; leaves what the later columns need in ``left``.
+    """Columns before ``last``, row by row; writes what the later columns need to ``left``.
 
     Row ``n`` of the arrays is row ``n + offset`` of all.
     """
@@ -406,7 +406,8 @@ def _nobody(log_none, without, with_it, uniform):
 def _given_any(key, logits, by_row, target, found, offset, drawn):
     """Rows that use the feature, given that at least one does: the first one, then the others.
 
-    Row ``n`` of the block is row ``n + offset`` of all; with ``found`` the first one is behind.
+    Row ``n`` of the block is row ``n + offset`` of all; with ``found`` an earlier block had the
+    first one.
     """
     n_rows = len(drawn)
     begin = 0
@@ -423,7 +424,7 @@ def _given_any(key, logits, by_row, target, found, offset, drawn):
 
 @njit()
 def _change_column(k, last, drawn, assignments, left, inner):
-    """Put a column in its place and tell the later ones; whether anything changed."""
+    """Replace a column and update the later ones; returns whether anything changed."""
     changed = False
     for n in range(len(drawn)):
         change = np.int64(drawn[n]) - np.int64(assignments[n, k])

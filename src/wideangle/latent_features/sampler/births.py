@@ -1,10 +1,10 @@
 r"""Births, deaths and cycles of small features, so that they keep coming and going.
 
 A posterior holds features that explain little: a few rows whose noise happens to point the same
-way. They decide the log-likelihood and the number of features, and are slow where each of their
-parts waits for the others once a sweep. Here they move by themselves, with the level s of the slice
-held. A feature is *small* while its weight is below :math:`c` (:func:`small`); moves keep it so,
-which leaves the choice among small features the same before and after.
+way. They dominate the log-likelihood and the number of features, and mix slowly if each of their
+parts is updated once a sweep given the others. Here they have separate moves, with the level s of
+the slice held fixed. A feature is *small* while its weight is below :math:`c` (:func:`small`);
+moves keep it small, so the set of small features to choose from is the same before and after.
 
 In a birth a weight :math:`\mu` comes from the rate :math:`\rho` of the process above s (and below
 c), and with K' possible victims of the reverse death the log acceptance ratio is
@@ -40,7 +40,7 @@ explain the noise of a few rows are born, and die, as a whole.
 
 its column, given that it is not empty; its direction given the column, from
 :math:`\mathrm{vMF}(r\sum_n z_n e_n/\sigma^2)` and accepted on the chain of directions. With the
-column held, a weight follows the number of rows that use the feature and this number the weight, in
+column held fixed, the weight and the number of rows that use the feature would follow each other in
 small steps.
 """
 
@@ -110,22 +110,22 @@ class Setting(NamedTuple):
     energy: Array
     """(N,) squared lengths of the rows."""
     highest: float
-    """Weights of small features are below."""
+    """Upper bound of the weights of small features."""
     log_total: Scalar
     """Log of the rate of the process over the weights that a newborn may have."""
     normaliser: Scalar
-    """Log normaliser of a direction that others repel; 0 where they do not."""
+    """Log normaliser of a direction that others repel; 0 without repulsion."""
 
 
 class Chances(NamedTuple):
-    """Random numbers of a move, drawn for all moves at once: in a loop each call has its price."""
+    """Random numbers of a move, drawn for all moves at once: each call in a loop costs time."""
 
     weight: Scalar
     """Weight of a newborn."""
     uniforms: Array
     """(4,)"""
     picks: Array
-    """(2,) random bits, to choose among as many as there are."""
+    """(2,) random bits, to choose one of any number of items."""
     rows: Array
     """(N,) uniform."""
     steps: Array
@@ -156,8 +156,8 @@ def birth_moves(
     """All births, deaths and cycles of a sweep.
 
     ``rows`` are as :class:`RowAccess`, ``products`` those with the features, and ``lengths`` from
-    the prior, one for each birth. Returns the features with their assignments set aside, the
-    columns from which those are taken up again, and the number of moves accepted.
+    the prior, one for each birth. Returns the features with detached assignments, the columns from
+    which to attach them again, and the number of moves accepted.
     """
     pool = gather(features, products, design)
     setting = _setting(features, rows, lengths, level, design)
@@ -171,7 +171,7 @@ def birth_moves(
     chances = _draw_chances(key, n_moves, dim, setting) if n_moves else None
     first = 0
     for n, move in kinds:
-        if n:  # a loop over none would still be traced, over vectors that are not there
+        if n:  # an empty loop would still be traced, over vectors that do not exist
 
             def turn(i: Array, pool: Pool, move=move) -> Pool:
                 mine = jax.tree.map(lambda leaf: leaf[i], chances)
@@ -255,14 +255,14 @@ def _newborn(chances: Chances, turn: Array, setting: Setting, design: Design) ->
 
 
 class Anchor(NamedTuple):
-    """The row that a birth begins with."""
+    """The row that a birth starts from."""
 
     here: Array
     """(N,) which row it is."""
     rest: Array
-    """(D,) what the other features leave of it."""
+    """(D,) its residual from the other features."""
     square: Scalar
-    """The squared length of that."""
+    """The squared length of the residual."""
 
 
 def _anchor(without: Pool, row: Array, setting: Setting) -> Anchor:
@@ -270,7 +270,7 @@ def _anchor(without: Pool, row: Array, setting: Setting) -> Anchor:
     present = without.weights[: len(vectors)] > 0
     used, products = present * without.columns[:, row], without.products[:, row]
     mean = used @ vectors
-    # |x - mean|^2 without x: the products with its own features are known of every row.
+    # |x - mean|^2 without x: every row's products with its features are known.
     square = setting.energy[row] - 2 * used @ products + mean @ mean
     rest = setting.rows.take(row[None])[0] - mean
     return Anchor(jnp.arange(len(setting.energy)) == row, rest, square)
@@ -282,7 +282,7 @@ class Offer(NamedTuple):
     birth: Array
     possible: Array
     n_victims: Array
-    """Features of which the death chooses, with the one that is born."""
+    """Number of features that a death chooses from, including the newborn."""
 
 
 def _settle(
@@ -294,11 +294,11 @@ def _settle(
     setting: Setting,
     design: Design,
 ) -> Pool:
-    """The pool with or without ``one``, as the birth or death of it is accepted or not."""
+    """The pool with or without ``one``, depending on whether its birth or death is accepted."""
     birth = offer.birth
     log_ratio = _log_ratio(without, one, fit, offer, setting, design)
     log_ratio = jnp.where(birth, log_ratio, -log_ratio)
-    # That there is a slot was made sure of when the atoms were drawn.
+    # A free slot was ensured when the atoms were drawn.
     n_features = jnp.sum(without.weights > 0)
     fits = (one.slot < len(without.columns)) & (n_features < most_slots(without, design))
     possible = offer.possible & (fits | ~birth)
@@ -311,7 +311,7 @@ def _settle(
 def _given_row(
     chances: Chances, rest: Array, newborn: Components, hyper: Hyper, design: Design
 ) -> Components:
-    """A vector given that one row uses it, from one of the prior (its length, or its noise)."""
+    """A vector given that one row uses it, from a prior draw (its length, or its noise)."""
     if design.features == "gaussian":
         shrink = 1 / (1 + hyper.noise_variance * hyper.rate)
         draw = shrink * rest + jnp.sqrt(1 - shrink) * newborn.vectors
@@ -353,7 +353,7 @@ def _log_ratio(
 
 
 def _change_of_chain(without: Pool, new: Feature, setting: Setting) -> Scalar:
-    """What one more direction adds to the log density of all, against uniform directions."""
+    """Change of the log density of all directions by one more, relative to uniform directions."""
     change = _pull_with(without, new) - pull_in_order(without.cosines, without.weights)
     # The first direction of all has no mean direction, and no normaliser.
     normaliser = jnp.where(jnp.any(without.weights > 0), setting.normaliser, 0.0)
@@ -372,14 +372,14 @@ def _pull_with(without: Pool, new: Feature) -> Scalar:
 STRIDE = (1.5, 0.7)
 """Standard deviations of the steps of log weight and log length."""
 OFFERS = 2
-"""Steps that a cycle tries."""
+"""Steps tried in a cycle."""
 
 
 def _cycle(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
     """Weight and length of a small feature with its column summed out, its column, its vector."""
     candidates = small_ones(pool, setting)
     old = at_slot(pool, pick(chances.picks[0], candidates))
-    # The large arrays stay outside of the branches, which would copy them.
+    # Large arrays stay outside the branches, which would copy them.
     moved = lax.cond(
         jnp.any(candidates),
         lambda: _moved(chances, take_out(pool, old.slot), old, setting, design),
@@ -434,7 +434,7 @@ def _move_numbers(
 def _move_vector(
     chances: Chances, without: Pool, old: Feature, setting: Setting, design: Design
 ) -> Feature:
-    """The direction (of Gaussian features the vector) given the column."""
+    """The direction (for Gaussian features, the vector) given the column."""
     hyper, rows = setting.hyper, setting.rows
     n_slots = len(without.columns)
     shared = without.columns @ old.column * without.components.magnitudes[:n_slots]
@@ -471,7 +471,7 @@ def _log_length(log_length: Scalar, hyper: Hyper, design: Design, dim: int) -> S
 
 
 def log_used(weight: Scalar, gain: Array) -> Scalar:
-    """Log likelihood of the rows with a column summed out, against none."""
+    """Log likelihood of the rows with a column summed out, relative to no feature."""
     return jnp.sum(jnp.logaddexp(jnp.log1p(-weight), jnp.log(weight) + gain))
 
 
@@ -503,7 +503,7 @@ def _gain(without: Pool, one: Feature, hyper: Hyper) -> Array:
 
 
 def _accepts(uniform: Scalar, log_ratio: Scalar) -> Array:
-    """Whether a move is accepted; one whose ratio is not a number is not."""
+    """Whether a move is accepted; a NaN ratio is rejected."""
     return uniform < jnp.exp(jnp.minimum(log_ratio, 0.0))
 
 

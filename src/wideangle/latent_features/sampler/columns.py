@@ -52,7 +52,7 @@ def sweep_columns(
         :math:`\sigma^2`.
     fixed_length
         Loop over all columns there is room for, live or not: a GPU then runs the loop without
-        asking the host after every column whether to go on.
+        checking with the host after every column.
     """
     dtype = products.dtype
     columns = products.T
@@ -60,7 +60,7 @@ def sweep_columns(
     index = jnp.arange(used.shape[0], dtype=jnp.int32)
     last = jnp.max(jnp.where(jnp.any(used > 0, axis=1), index, 0))
     sites = _Sites(randomness, columns, inner, weights, noise_variance)
-    # While the last active column is untouched, nothing that happens before it moves the bound.
+    # Until the last active column is redrawn, changes before it do not move the bound.
     used = _before(last, used, sites, fixed_length=fixed_length)
     used = _after(last, jnp.asarray(n_live, jnp.int32), used, sites)
     return used.T.astype(jnp.uint8)
@@ -76,7 +76,7 @@ class _Sites(NamedTuple):
     noise_variance: Scalar
 
     def part(self, first: Array, size: int, used: Array) -> tuple[Array, Array, Array]:
-        """Logits of ``size`` columns given all others, as if alone, and what goes with them.
+        """Logits of ``size`` columns, each given the current values of all others.
 
         Returns the logits (size, N), the inner products among the columns over the variance of the
         noise, and their uniforms (size, N).
@@ -98,8 +98,8 @@ class _Sites(NamedTuple):
 def _before(last: Array, used: Array, sites: _Sites, *, fixed_length: bool) -> Array:
     """Columns before the last active one, a few at a time.
 
-    The columns of a group meet all others in one matrix product; how they meet each other is a
-    handful of operations per row, written out, which the compiler makes one kernel of.
+    Interactions of a group with all other columns are one matrix product; those within the group
+    are a few unrolled operations per row, which the compiler fuses into one kernel.
     """
     room = used.shape[0]
     size = math.gcd(room, TOGETHER)
@@ -122,10 +122,10 @@ def _before(last: Array, used: Array, sites: _Sites, *, fixed_length: bool) -> A
 
 
 def _after(last: Array, n_live: Array, used: Array, sites: _Sites) -> Array:
-    """The last active column and those after it, where whether any row uses one moves the bound.
+    """The last active column and those after it, whose use by any row moves the bound.
 
-    All but a few of them come out empty, so many are drawn at once as if those before stayed as
-    they are; that holds up to the first that does not stay empty, and from there it begins anew.
+    Nearly all of them come out empty, so many are drawn at once as if the earlier ones did not
+    change; this is valid up to the first nonempty one, after which it starts again.
     """
     room, n_rows = used.shape
     size = min(room, AHEAD)

@@ -40,7 +40,7 @@ TARGETS = {"directions": 0.8, "lengths": 0.8}
 """Acceptance that the Hamiltonian moves are tuned to in warm-up."""
 
 Tuning = dict[str, DualAveraging]
-"""What is known of the step sizes, by name of the move."""
+"""State of the step size tuning, by name of the move."""
 
 
 class Steps(NamedTuple):
@@ -51,7 +51,7 @@ class Steps(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """How the moves went."""
+    """Outcome of the moves."""
 
     directions: Info
     lengths: Info
@@ -188,7 +188,7 @@ def _length_kernel(hyper: Hyper, design: Design):
             prior = (design.magnitude_shape - 1) * jnp.log(value) - hyper.rate * value
             return prior + (pull * value - 0.5 * count * value**2) / hyper.noise_variance
 
-        # The width of the slice, guessed from all but the length itself.
+        # The width of the slice, guessed from everything except the length itself.
         many = jnp.maximum(count, 1.0)
         guess = (
             4
@@ -217,7 +217,7 @@ def _move_together(
         chain = prior.log_ratio_to_uniform(value) if design.ordered else 0.0
         return log_lik(lengths[:, None] * value, stats, hyper.noise_variance) + chain
 
-    # Angles that the likelihood leaves free are small for long and much used features.
+    # The likelihood allows long and often used features only small angles.
     sharpness = counts * lengths**2 / (hyper.noise_variance * directions.shape[1])
     kernel = geodesic_hmc(steps.directions, LEAPFROG, scale=1 / jnp.sqrt(1 + sharpness))
     state = kernel.init(directions, of_directions)

@@ -1,10 +1,10 @@
-r"""Learning the numbers above the features, each from its conditional distribution.
+r"""Learning the hyperparameters, each from its conditional distribution.
 
 Mass :math:`\alpha`, noise precision and the rate of lengths (or the precision of Gaussian entries)
 have Gamma distributions and are drawn exactly; the concentration :math:`\kappa` moves by slice
-sampling under a uniform distribution of the expected cosine :math:`A_D(\kappa)`, which means the
-same in every dimension; discount and strength of the power-law process move by slice sampling with
-the weights summed out, under a uniform distribution of the discount and Gamma(1, 1) for the
+sampling under a uniform distribution of the expected cosine :math:`A_D(\kappa)`, which has the same
+meaning in every dimension; discount and strength of the power-law process move by slice sampling
+with the weights summed out, under a uniform distribution of the discount and Gamma(1, 1) for the
 strength.
 """
 
@@ -21,11 +21,11 @@ from wideangle.sphere.vmf import log_mean_exp, mean_resultant_slope
 from wideangle.types import Key, Scalar
 
 MAX_DISCOUNT = 0.5
-"""With a discount of 1/2 or more the slice sampler would have to hold infinitely many features."""
+"""With a discount of 1/2 or more the slice sampler would need infinitely many features."""
 
 
 def redraw_hyper(key: Key, features: Features, stats: FeatureStats, design: Design) -> Features:
-    """Redraw what is learned, given features and assignments; inactive tail features are gone."""
+    """Redraw what is learned, given features and assignments without an inactive tail."""
     key_gamma, key_slice = jax.random.split(key)
     features = _draw_gammas(key_gamma, features, stats, design)
     for turn, (name, update) in enumerate(_SLICED.items()):
@@ -72,7 +72,7 @@ def _mass(features: Features, stats: FeatureStats, design: Design) -> tuple[Scal
     buffet, n_rows = features.hyper.buffet, features.assignments.shape[0]
     if design.ordered:
         last = features.weights[jnp.maximum(features.n_live - 1, 0)]
-        # log1p(-1) is -inf, which is right, but not its product with 0.
+        # log1p(-1) is -inf, which is correct, but its product with 0 is NaN.
         last = jnp.where(features.n_live > 0, last, 1 - jnp.finfo(last.dtype).epsneg)
         n_sticks, rate = features.n_live, stick_breaking.mass_rate(last, n_rows)
     else:

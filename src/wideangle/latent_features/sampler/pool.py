@@ -1,6 +1,6 @@
 """The features of a chain while some of them come and go: a pool of slots.
 
-Newborns are put into empty slots, so that no large array is moved.
+New features go into empty slots, so that no large array is moved.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from wideangle.types import Array, Components, Scalar
 
 
 class Pool(NamedTuple):
-    """Features while some of them come and go, in slots; in order of weight again at the end.
+    """Features in slots while some of them come and go; sorted by weight again at the end.
 
-    An empty slot has no weight, length or count; what else is in it counts for nothing.
+    An empty slot has zero weight, length and count; its other contents are ignored.
     """
 
     weights: Array
@@ -47,9 +47,9 @@ class Feature(NamedTuple):
 
 
 def gather(features: Features, products: Array, design: Design) -> Pool:
-    """A pool of these features, with empty slots behind.
+    """A pool of these features, followed by empty slots.
 
-    ``products``, (N, L), are those of the rows with the first L features; there are none behind.
+    ``products``, (N, L), are those of the rows with the first L features; no feature follows these.
     """
     assert not isinstance(features.assignments, StoredAssignments)
     width = products.shape[1]
@@ -68,7 +68,7 @@ def gather(features: Features, products: Array, design: Design) -> Pool:
 
 
 def release(pool: Pool, features: Features) -> tuple[Features, Array]:
-    """The features of the pool in order of weight, assignments set aside, and their columns."""
+    """The features of the pool sorted by weight, with detached assignments, and their columns."""
     n_rows = pool.columns.shape[1]
     columns = pool.columns.T.astype(jnp.uint8)
     index = jnp.arange(features.room)
@@ -83,13 +83,13 @@ def release(pool: Pool, features: Features) -> tuple[Features, Array]:
 
 
 def pick(bits: Array, candidates: Array) -> Array:
-    """One of the marked slots at random; the first slot where there is none."""
+    """One of the marked slots at random; the first slot if none is marked."""
     place = bits % jnp.maximum(jnp.sum(candidates), 1).astype(bits.dtype)
     return jnp.argmax(candidates & (jnp.cumsum(candidates) - 1 == place))
 
 
 def empty_slot(pool: Pool) -> Array:
-    """The first slot that is free, or one beyond the end."""
+    """The first free slot, or one beyond the end."""
     free = pool.weights[: len(pool.columns)] == 0
     return jnp.where(jnp.any(free), jnp.argmax(free), len(pool.weights))
 
@@ -102,7 +102,7 @@ def at_slot(pool: Pool, slot: Array) -> Feature:
 
 
 def take_out(pool: Pool, slot: Array) -> Pool:
-    """The pool without the feature of a slot, whose column stays and counts for nothing."""
+    """The pool without the feature of a slot, whose column stays but is ignored."""
     directions, lengths = pool.components
     return pool._replace(
         weights=pool.weights.at[slot].set(0.0, mode="drop"),
@@ -142,17 +142,17 @@ def with_cosines(pool: Pool, one: Feature) -> Array:
 
 
 def most_slots(pool: Pool, design: Design) -> int:
-    """Features that a pool may have; in wide arrays, as many as a sweep may begin with.
+    """Most features in a pool; in wide arrays, as many as a sweep may begin with.
 
-    A sweep that could not be undone, because the next one would begin with too many features to
-    change any assignment, would be wrong.
+    Otherwise a sweep could be irreversible, and so wrong: the next one would begin with too many
+    features to change any assignment.
     """
     room = pool.weights.shape[0]
     return room - design.n_spare if room >= state.WIDE else room
 
 
 def along(without: Pool, one: Feature) -> Array:
-    """Products of the direction of a feature with what the others leave of the rows, (N,)."""
+    """Products of the direction of a feature with the residuals of the other features, (N,)."""
     lengths = without.components.magnitudes[: len(without.columns)]
     cosines = without.components.directions[: len(without.columns)] @ one.direction
     product = one.product / jnp.where(one.length > 0, one.length, 1.0)

@@ -1,12 +1,11 @@
-"""One sweep of the latent feature model: the sentence the sampler is.
+"""One sweep of the latent feature model: the sampler in outline.
 
     weights, level, inactive features -> [products with the rows] -> assignments
     -> births and deaths -> [statistics of the rows] -> features -> hyperparameters
 
-The two steps in brackets touch the rows, which the sampler knows by these operations only. On a
-device everything is one program (:func:`sweep_on_device`); on the CPU the parts in between are
-compiled programs (:func:`start_sweep`, :func:`births`, :func:`finish_sweep`), and the rows, dense,
-sparse or on disk, stay where they are.
+Only the two steps in brackets read the rows. On a device everything is one program
+(:func:`sweep_on_device`); on the CPU the other parts are compiled programs (:func:`start_sweep`,
+:func:`births`, :func:`finish_sweep`), and the rows, dense, sparse or on disk, stay where they are.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from wideangle.types import Array, Key, Scalar
 
 
 class Keys(NamedTuple):
-    """Randomness of the parts of a sweep."""
+    """Random keys of the parts of a sweep."""
 
     atoms: Key
     assignments: Key
@@ -62,7 +61,7 @@ class SweepStart(NamedTuple):
 
     features: Features
     lengths: Array
-    """Of features that may be born."""
+    """Lengths of features that may be born."""
     randomness: Randomness
     vectors: Array
     """(K, D) the features."""
@@ -72,7 +71,7 @@ class SweepStart(NamedTuple):
 
 
 class SweepInfo(NamedTuple):
-    """What one sweep did, and where it led."""
+    """What one sweep did, and the resulting quantities."""
 
     moved: Moved
     n_moved: Array
@@ -80,7 +79,7 @@ class SweepInfo(NamedTuple):
     n_active: Array
     log_lik: Scalar
     log_joint: Scalar
-    """Of rows, features and assignments, the weights summed out."""
+    """Log density of rows, features and assignments, the weights summed out."""
     residual: Scalar
     """Sum of squared residuals."""
     signal: Array
@@ -97,7 +96,7 @@ def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
     stored = features.assignments
     if isinstance(stored, StoredAssignments):
         features, level, lengths = redraw_atoms(keys.atoms, features, design)
-    else:  # features change places several times, the columns of the large array once
+    else:  # features are reordered several times, the columns of the large array once
         features, level, lengths = redraw_atoms(keys.atoms, detached(features), design)
         features = attached(features, stored)
     vectors = features.components.vectors
@@ -126,7 +125,7 @@ def finish(
     steps: Steps,
     n_moved: Array,
 ) -> tuple[Features, SweepInfo]:
-    """Features and hyperparameters, through the statistics alone.
+    """Features and hyperparameters, from the statistics alone.
 
     ``probed`` are the assignments of the rows that are watched.
     """
@@ -149,8 +148,8 @@ def finish(
 def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar:
     """Log density of assignments (weights summed out) and active features.
 
-    Lengths and directions are measured against uniform directions, Gaussian vectors as they are.
-    Inactive features between active ones count for nothing: their number is arbitrary.
+    Densities of directions are relative to the uniform one; those of Gaussian vectors are absolute.
+    Inactive features between active ones are not counted: their number is arbitrary.
     """
     hyper = features.hyper
     active = stats.counts > 0
@@ -186,7 +185,8 @@ def births(
 ) -> tuple[Features, Array, Array]:
     """Births and deaths; then inactive features that are not part of the state are dropped.
 
-    Assignments are detached; the columns to attach, and the number of moves accepted.
+    Returns features with detached assignments, the columns to attach, and the number of moves
+    accepted.
     """
     return _births(_keys(key, index), start, rows, products, design)
 
@@ -234,7 +234,7 @@ def sweep_on_device(
     *,
     fixed_length: bool = False,
 ) -> tuple[Features, SweepInfo, Array]:
-    """One sweep with the rows on the device; the last result says that room ran out.
+    """One sweep with the rows on the device; the last result says whether room ran out.
 
     ``rows`` are those of ``rows/device.py``.
     """
@@ -262,9 +262,9 @@ def sweep_on_device(
 def sweep_without_assignments(
     key: Key, features: Features, rows: Any, design: Design, steps: Steps
 ) -> tuple[Features, SweepInfo]:
-    """The sweep of a key for which there is no room: it leaves the assignments as they are.
+    """The sweep of a key that ran out of room: it leaves the assignments unchanged.
 
-    Weights are those that led to the low level; others would make such weights too rare.
+    It keeps the weights that led to the low level; drawing others would make such weights too rare.
     """
     keys = split(key)
     features = without_unused(begin(keys, features, design).features, design)

@@ -3,8 +3,8 @@ r"""Weights of the features and the inactive features above the slice: the sampl
 A sweep draws a level :math:`s \sim U(0, \min(\mu^*, 1/N))` below the weight of the last active
 feature and instantiates every inactive feature above it; nothing below s can become active in this
 sweep. For exchangeable features (Gaussian, or directions that do not repel) inactive features are
-thrown away and drawn afresh; where directions repel, the inactive ones between active ones are part
-of the state, and only those after the last active one are. A direction is then drawn given the
+discarded and drawn again; if directions repel, inactive features between active ones are part of
+the state, and only those after the last active one are redrawn. A direction is then drawn given the
 resultant of all directions with larger weights, so the order of the weights is part of the state,
 and a feature that changes its place changes the mean directions of those it passes.
 
@@ -12,8 +12,8 @@ Differs from the paper: the slice sampler as printed is wrong in four ways (``do
 New sticks come from thinning a Poisson process, not from adaptive rejection of a density that is
 not log-concave, and two further moves change the order.
 
-Draws of one kind are made together, and loops go over kinds of moves where they can: the code of a
-random number generator is what takes longest to compile.
+Draws of one kind are made together, and loops go over kinds of moves where possible: the code of a
+random number generator takes longest to compile.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from wideangle.sphere.geometry import normalise
 from wideangle.types import Array, Components, Key, Scalar
 
 GROUP = 8
-"""Directions drawn between two looks at whether any are left."""
+"""Directions drawn between two checks whether any are left."""
 MAX_SHRINKS = 100
 LOWEST = -80.0
 """Log of the smallest weight a stick can have; its distribution leaves less than 1e-34 below."""
 
 
 class Slice(NamedTuple):
-    """What the rest of the sweep needs to know of this part."""
+    """What the rest of the sweep needs from this part."""
 
     level: Scalar
     overflow: Array
-    """True when the arrays are too small: the sweep is to be repeated with more room."""
+    """True when the arrays are too small: the sweep must be repeated with more room."""
 
 
 def redraw_atoms(key: Key, features: Features, design: Design) -> tuple[Features, Slice, Array]:
@@ -116,7 +116,7 @@ def _exchangeable(
             features.components,
         )
     )
-    # Sorted by weight: a scan in order of age would depend on the state and be wrong.
+    # Sorted by weight: a scan in order of age would depend on the state, which is wrong.
     order = jnp.argsort(-features.weights, stable=True)
     return reorder(features, order, features.n_live), Slice(level, atoms.overflow | ~fits)
 
@@ -133,7 +133,7 @@ def make_components(
 
 
 def draw_lengths(key: Key, hyper: Hyper, shape: tuple[int, ...], design: Design) -> Array:
-    """Gamma lengths, never zero: that marks padding."""
+    """Gamma lengths, never zero, which marks padding."""
     dtype = hyper.rate.dtype
     if design.features == "gaussian":
         return jnp.zeros(shape, dtype)
@@ -174,8 +174,8 @@ def _ordered(
 def move_sticks(key: Key, features: Features) -> Features:
     """Move every stick between its neighbours by slice sampling, every other one at a time.
 
-    Given its neighbours a stick does not depend on the rest, so those of even and of odd number
-    move at once. The last one has none below it, and the density of all sticks there are below.
+    Given its neighbours a stick is independent of the rest, so all even ones move at once, and all
+    odd ones. The last has no neighbour below; its density includes that of all sticks below it.
     """
     counts, n_rows = counts_of(features), features.assignments.shape[0]
     index = jnp.arange(features.room)
@@ -209,7 +209,7 @@ def _slice_between(
     turn: Array,
     density: Callable[[Array], Array],
 ) -> Array:
-    """One slice move of every entry whose turn it is on its interval, all at once."""
+    """One slice move of every selected entry on its interval, all at once."""
     key_level, key_shrink = jax.random.split(key)
     drop = jax.random.exponential(key_level, values.shape, values.dtype)
     height = density(values) - drop
@@ -235,7 +235,7 @@ def _slice_between(
 def _renew(
     key: Key, low: Scalar, high: Scalar, lengths: Array, features: Features, design: Design
 ) -> tuple[Features, Array]:
-    r"""Offer a new set of inactive features with weights between ``low`` and ``high``.
+    r"""Propose a new set of inactive features with weights between ``low`` and ``high``.
 
     The set comes from its Poisson distribution and each vector from the chain given those before
     it, so only the change of the mean directions of *active* features enters the ratio; below the
@@ -279,8 +279,8 @@ def draw_directions_in_order(
     """Draw the marked rows one after the other from the mutual-angular chain (type I).
 
     All have one concentration, so the cosines to their mean directions, which need rejection, are
-    drawn together; what is left of a turn has no loop in it. Turns are taken in groups because a
-    loop of unknown length asks the host after every turn whether to go on.
+    drawn together; the rest of a step has no inner loop. Steps run in groups because a loop of
+    unknown length checks with the host after every step.
     """
     room, dim = directions.shape
     index = jnp.arange(room)
@@ -293,7 +293,7 @@ def draw_directions_in_order(
         mean = -direction_of((index < place).astype(directions.dtype) @ directions)
         known = jnp.any(
             mean != 0
-        )  # otherwise the distribution is uniform: nothing along, all sideways
+        )  # otherwise the distribution is uniform: no component along a mean direction
         cosine, sine = jnp.where(known, cosines[0][i], 0.0), jnp.where(known, cosines[1][i], 1.0)
         normal = jax.random.normal(keys[i, 1], (dim,), directions.dtype)
         value = vmf.place_around(mean, cosine, sine, normal)
@@ -314,12 +314,12 @@ class _Ordering(NamedTuple):
 
 
 def relocate_all(key: Key, features: Features, level: Scalar, design: Design) -> Features:
-    r"""Offer active features new weights over all of (0, 1), and so a new place in the order.
+    r"""Propose new weights in all of (0, 1) for active features, and so a new place in the order.
 
     An active atom carries :math:`\alpha B(m, N-m+1)\,\mathrm{Beta}(\mu; m, N-m+1)`, so weights
-    drawn from that Beta cost nothing; the chain of directions in the new order and the density of
-    the level, one over its bound, decide. First all of them at once, which is accepted where the
-    repulsion is weak, then single ones.
+    drawn from that Beta cancel in the acceptance ratio, which leaves the chain of directions in the
+    new order and the density of the level, one over its bound. First all weights move at once,
+    which is accepted if the repulsion is weak, then single ones.
     """
     directions = features.components.directions
     cosines = directions @ directions.T
@@ -327,8 +327,8 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
     active = counts > 0
     key_weights, key_picks, key_accept = jax.random.split(key, 3)
     index = jnp.arange(features.room)
-    # Who is offered what is decided beforehand: a weight takes two Gamma draws, which are dear.
-    n_turns = 1 + design.n_relocations  # turn 0 is that of all, and has no place
+    # All proposals are drawn beforehand: a weight takes two Gamma draws, which are slow.
+    n_turns = 1 + design.n_relocations  # turn 0 moves all, and has no index
     n_active = jnp.maximum(jnp.sum(active), 1)
     picks = jax.random.randint(key_picks, (n_turns,), 0, n_active)
     places = jnp.argsort(~active, stable=True)[picks]
@@ -364,7 +364,7 @@ def _draw_level(key: Key, weights: Array, active: Array, n_rows: int) -> Scalar:
 
 
 def _candidates(features: Features) -> int:
-    """Candidates for inactive atoms: most are rejected, so more than there is room for."""
+    """Number of candidates for inactive atoms: more than fit, since most are rejected."""
     return 2 * features.room + 64
 
 

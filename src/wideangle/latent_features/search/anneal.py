@@ -12,21 +12,22 @@ from wideangle.latent_features.state import price
 from wideangle.machine_code import njit
 
 RIDGE = 0.01
-"""Rows' worth of zeros added to each feature, so that equal columns of Z can be solved for."""
+"""Ridge: number of rows of zeros added to each feature, so that equal columns of Z can be solved
+for."""
 ALIKE = 0.15
 """Features whose squared distance is below this share of the shorter one are merged."""
 SMALLEST_NOISE = 1e-6
-"""Noise variance is never taken below this share of the mean square of the data."""
+"""Lower bound of the noise variance, as a share of the mean square of the data."""
 ROUNDS, LAST_ROUNDS = 8, 3
-"""Rounds of EM of a launch, and how many of them run at the model's own noise."""
+"""EM rounds of a launch, and how many of them use the model's noise."""
 SETTLING = 2
-"""Rounds of climbing at the end."""
+"""Rounds of the final climb."""
 LARGEST_HALVING = 6
-"""A launch begins with at least the 2^-6 of the rows that are most like its seed."""
+"""A launch begins with at least 2^-6 of the rows, those most like its seed."""
 
 
 class Problem(NamedTuple):
-    """Rows to explain; they may be projections of rows of a larger dimension ``full_dim``."""
+    """Rows to explain; they may be projections of rows of dimension ``full_dim``."""
 
     rows: MemoryRows
     full_dim: int
@@ -35,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Features (K, D), who has them (N, K), the noise variance, and what the whole is worth."""
+    """Features (K, D), assignments (N, K), the noise variance, and the objective."""
 
     features: np.ndarray
     assignments: np.ndarray
@@ -49,7 +50,7 @@ class Fit(NamedTuple):
     features: np.ndarray
     inverse: np.ndarray
     residual: float
-    """Sum of squares left."""
+    """Residual sum of squares."""
 
 
 class Schedule(NamedTuple):
@@ -83,7 +84,7 @@ def empty(rows: MemoryRows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def least_squares(rows: MemoryRows, assignments: np.ndarray) -> Fit:
-    """Features that fit the rows best, given who has them."""
+    """Features that fit the rows best, given the assignments."""
     weights = assignments.astype(rows.dtype)
     gram = (weights.T @ weights).astype(float)
     cross = rows.cross(assignments)
@@ -122,7 +123,7 @@ def prune(
 
 
 def merge(features: np.ndarray, assignments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Join features that are nearly the same; a row that has either has the joined one."""
+    """Merge features that are nearly the same; a row that has either has the merged one."""
     gram = features @ features.T
     lengths = np.diag(gram)
     distances = lengths[:, None] + lengths - 2.0 * gram
@@ -175,7 +176,7 @@ def anneal(
 
 
 def settle(problem: Problem, assignments: np.ndarray, noise_variance: float) -> Found:
-    """Climb to the nearest optimum without noise, and price it."""
+    """Climb to the nearest optimum without noise, and compute its objective."""
     fit, assignments = _fit_and_prune(problem, assignments, noise_variance)
     for _ in range(SETTLING):
         assignments = draw_assignments(
@@ -200,13 +201,13 @@ def objective(problem: Problem, fit: Fit, assignments: np.ndarray, noise_varianc
 
 
 def residual_variance(rows: MemoryRows, fit: Fit) -> float:
-    """Noise variance that the fit leaves, with D numbers paid for each feature."""
+    """Residual variance of the fit, counting D parameters for each feature."""
     freedom = rows.dim * max(rows.n_rows - len(fit.features), 1)
     return max(fit.residual / freedom, least_noise(rows))
 
 
 def least_noise(rows: MemoryRows) -> float:
-    """Smallest noise variance that is believed; rows that are nothing but zeros have one too."""
+    """Smallest noise variance allowed; positive even for rows of zeros."""
     smallest = SMALLEST_NOISE * rows.energy / (rows.n_rows * rows.dim)
     return smallest if smallest > np.finfo(np.float32).tiny else SMALLEST_NOISE
 
@@ -288,7 +289,7 @@ def _pass(rng, products, gram, logits, precision, assignments, climbs):
 class Launch(NamedTuple):
     """A proposed feature, the share of rows that have it, and EM's log likelihood by round.
 
-    The log likelihoods are those of the rounds at the model's noise, minus that of no feature.
+    The log likelihoods are those of the rounds at the model's noise, minus that without a feature.
     """
 
     feature: np.ndarray
@@ -299,8 +300,8 @@ class Launch(NamedTuple):
 def penalty(problem: Problem, counts: Any, lengths: Any, variance: float) -> Any:
     r"""The ``price`` of features; ``lengths`` are :math:`|w|^2`.
 
-    In a subspace the directions left out would have added one :math:`v/m` each to
-    :math:`|w|^2`, and half a nat to the gain: noise that fits itself.
+    In a subspace, each omitted direction would have added :math:`v/m` to :math:`|w|^2` and half a
+    nat to the gain, by fitting noise.
     """
     unseen = problem.full_dim - problem.rows.dim
     counts = np.asarray(counts, np.float64)
@@ -313,7 +314,7 @@ def launch(rng: np.random.Generator, residual: np.ndarray, variance: float) -> L
 
     The seed is drawn by :math:`|R_n|^2`; c starts as the mean of the rows most like it. The noise
     of the first rounds is the variance along c, so that a c far from any feature can still move.
-    None where the residual is zero.
+    Returns None if the residual is zero.
     """
     energy = np.einsum("nd,nd->n", residual, residual, dtype=np.float64)
     total = energy.sum()
@@ -346,7 +347,7 @@ def _climb(residual, centre, variance, log_lik):
         if not square > 0.0:
             return 0.0
         along = np.dot(residual, centre)
-        # One hard round, rounds at the noise there is along c, last rounds at the model's noise.
+        # One hard round, then rounds at the noise along c, then rounds at the model's noise.
         noise = max(variance, spread) if i < n_warm else variance
         logit = math.log(share / (1.0 - share))
         total, gaps, ratio = 0.0, 0.0, 0.0
@@ -389,9 +390,9 @@ def births(
     patience: int = 3,
     sample: int = 1000,
 ) -> Born:
-    """Launch features at the residual until ``patience`` of them in a row are not worth it.
+    """Launch features at the residual until ``patience`` in a row are not worth their price.
 
-    A launch sees ``sample`` rows; whether it is worth its :func:`penalty` is asked of all rows.
+    A launch uses ``sample`` rows; whether it is worth its :func:`penalty` is decided on all rows.
     """
     rows = problem.rows
     some = np.sort(rng.choice(rows.n_rows, min(sample, rows.n_rows), replace=False))
@@ -420,7 +421,7 @@ def births(
 
 
 def takers(problem: Problem, new: Launch, along: np.ndarray, variance: float) -> np.ndarray | None:
-    """Rows that take the new feature, or None if all they gain is below its price.
+    """Rows that take the new feature, or None if their total gain is below its price.
 
     ``along`` are the products of the residuals with the feature.
     """

@@ -1,8 +1,8 @@
-"""Where a fit of the latent feature model begins: features found by search, not by chance.
+"""Start of a fit of the latent feature model: features found by search, not at random.
 
-The exact sampler of the model moves between neighbouring explanations of the data; started from
-nothing it needs very long to leave a wrong one. The search here obeys no such rule: it anneals,
-then rethinks groups of features, and keeps what a penalised likelihood likes best.
+The exact sampler of the model moves between neighbouring explanations of the data; started without
+features it needs very long to leave a wrong one. The search need not be a valid sampler: it
+anneals, then revises groups of features, and keeps what has the highest penalised likelihood.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from wideangle.latent_features.search.anneal import (
 )
 
 FEW = 12
-"""Up to so many features a fresh anneal of all of them can be better by chance."""
+"""Most features for which a new anneal of all of them may find something better."""
 FEW_HOPS, MANY_HOPS = 100, 60
 FEW_FAILURES, MANY_FAILURES = 45, 30
-"""Hops for few and for many features, and failures in a row after which they end."""
+"""Number of hops for few and for many features, and failures in a row after which they end."""
 FRESH = 0.2
-"""Share of hops that forget everything, where features are few."""
+"""Share of hops that start from nothing, if features are few."""
 WARM = Schedule(hottest=3.0, n_steps=8, n_cool=4)
-"""Anneal after the noise turned out to be another than was guessed."""
+"""Anneal after the noise proved different from the guess."""
 COLD, MOST_COLD = Schedule(hottest=1.0, n_steps=1, n_cool=19), 40
-"""Steps at the model's own noise from what was found, and how often at most."""
+"""Steps at the model's noise from the current features, and most repetitions."""
 NOISE_ROUNDS, NOISE_CHANGE = 3, 1.2
 FEW_COLUMNS = 8
 SLOWER = 5
-"""How much longer an anneal takes where the number of features is known."""
+"""How much longer an anneal is when the number of features is known."""
 AGAIN = Schedule(hottest=4.0, n_steps=10, n_cool=3)
 """An anneal that keeps most of what it starts from; its first temperature is drawn."""
 LARGEST_CLUSTER, CLUSTER_ROWS, LAUNCH_ROWS = 10, 1500, 300
-"""How many features and rows a hop looks at, and how many rows its launches look at."""
+"""Number of features and rows of a hop, and of rows of its launches."""
 STRONG = 0.3
-"""Cosine or correlation from which two features are taken to lean on each other."""
+"""Cosine or correlation above which two features count as dependent."""
 DEPENDENT = 0.25
-"""Singular value of unit features below which they are taken to be linearly dependent."""
+"""Singular value of unit features below which they count as linearly dependent."""
 WORTH = 1.0
-"""Nats by which a change must raise the objective; less is scatter of the last few rows."""
+"""Nats by which a change must raise the objective; less is noise of a few rows."""
 MOST_ROWS = 800
-"""Rows looked at where there are more columns than this."""
+"""Rows used if there are more columns than the next number."""
 MOST_COLUMNS = 800
 ZERO = 1e-10
-"""Share of the largest eigenvalue below which one is nothing but rounding."""
+"""Share of the largest eigenvalue below which one is rounding error."""
 SLACK = 1.05
 """The largest eigenvalue of finite noise scatters around its limit by a few per cent."""
 
@@ -69,7 +69,7 @@ class Start(NamedTuple):
     assignments: np.ndarray
     """(N, K) uint8."""
     noise_variance: float
-    """As given, or as left by the features where it was not."""
+    """As given, or else the residual variance."""
     objective: float
     """Log likelihood minus the price of the features."""
     history: np.ndarray
@@ -88,35 +88,35 @@ def find_features(
 ) -> Start:
     r"""Search for binary features: :math:`x_n = \sum_k z_{nk} w_k + N(0, \sigma^2 I)`.
 
-    Maximises the log likelihood minus, for each feature, the ``penalty`` of saying which rows
-    have it and what it looks like. Not a sample from anything: a first state.
+    Maximises the log likelihood minus, for each feature, the ``penalty`` of coding its rows and its
+    vector. The result is a starting state, not a sample.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        Decides everything; equal generators give equal answers.
+        Source of all randomness; equal generators give equal results.
     rows : MemoryRows
         The data.
     noise_variance : float, optional
-        :math:`\sigma^2`. If absent it is guessed from the spectrum, then learned from residuals.
+        :math:`\sigma^2`. By default it is guessed from the spectrum, then learned from residuals.
     start : Start, optional
-        What an earlier search found, to go on from by hops.
+        Result of an earlier search, to continue by hops.
     max_features : int
-        Most features there may be.
+        Largest number of features.
     hops : int, optional
-        Groups of features to think over again; by default the search first goes on until it brings
-        nothing more, then come 100 for few features, and for many until 30 in a row bring nothing,
-        at most 60.
+        Groups of features to revise; by default the search first continues until it finds no
+        improvement, then makes 100 hops for few features, and for many at most 60, until 30 in a
+        row fail.
     patience : float
-        Share of the failures in a row after which hops end otherwise; for one of several searches
-        of the same rows, which fail for all of them.
+        Factor of the number of failures in a row after which hops end; below 1 for one of several
+        searches of the same rows.
     stop : callable, optional
-        Asked between hops; when it says yes, what there is is returned.
+        Called between hops; if it returns True, the search returns its current result.
     """
     scale = math.sqrt(rows.energy / max(rows.n_rows * rows.dim, 1))
     if scale == 0 or max_features == 0:
         return _nothing(rows, noise_variance)
-    # Squares of very large or small float32 numbers do not exist.
+    # Squares of very large or small float32 numbers overflow or underflow.
     scale = 1.0 if 1e-3 < scale < 1e3 else scale  # noqa: PLR2004
     seen = rows if scale == 1.0 else rows.scaled(1.0 / scale)
     problem = Problem(seen, rows.dim, learn_noise=noise_variance is None)
@@ -145,7 +145,7 @@ def find_features(
 
 
 def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Effort) -> Found:
-    """Anneal; if the residuals speak of another noise than was assumed, anneal again with it."""
+    """Anneal; if the residuals show another noise than assumed, anneal again with it."""
     best = anneal(rng, problem, noise, effort)
     for _ in range(NOISE_ROUNDS if problem.learn_noise else 0):
         if abs(math.log(best.noise_variance / noise)) < math.log(NOISE_CHANGE):
@@ -166,7 +166,7 @@ def _go_on(
 ) -> Found:
     """Births, passes and fits until the objective no longer rises.
 
-    Where the noise falls as features are found, many are not worth their price before others are.
+    As features are found the noise falls, so many are worth their price only after others.
     """
     for _ in range(MOST_COLD):
         if stop():
@@ -188,7 +188,7 @@ def _hops(
     patience: float,
     stop: Callable[[], bool],
 ) -> tuple[Found, list[float]]:
-    """Rethink groups of features, or all of them if they are few; keep what is better."""
+    """Revise groups of features, or all of them if they are few; keep what is better."""
     tries, failures = np.zeros(len(best.features)), 0
     history = [best.objective]
     for i in range(FEW_HOPS if n_hops is None else n_hops):
@@ -216,10 +216,10 @@ def _hops(
 def _tighten(
     rng: np.random.Generator, problem: Problem, best: Found, reading: Reading, effort: Effort
 ) -> Found:
-    """Anneal slowly with no more features than the spectrum has room for, if there are more.
+    """Anneal slowly with at most as many features as the rank of the spectrum, if there are more.
 
     Features that overlap much, or that half of the rows have, are otherwise explained by many
-    mixtures of them. Only where the spectrum is clear about the noise can it speak of the rank.
+    mixtures of them. The spectrum gives the rank only if it determines the noise clearly.
     """
     if reading.rank is None or len(best.features) <= reading.rank + 1:
         return best
@@ -234,7 +234,7 @@ def _tighten(
 
 
 def _first_noises(reading: Reading, rows: MemoryRows) -> list[float]:
-    """Noise variances to begin with: few columns cannot tell signal from noise, so try several."""
+    """Initial noise variances: several, since few columns cannot separate signal from noise."""
     smallest = least_noise(rows)
     guess = max(reading.noise_variance, smallest)
     shrink = 10.0 ** -np.arange(3 if min(rows.n_rows, rows.dim) < FEW_COLUMNS else 1)
@@ -242,7 +242,7 @@ def _first_noises(reading: Reading, rows: MemoryRows) -> list[float]:
 
 
 def _nothing(rows: MemoryRows, noise_variance: float | None) -> Start:
-    """No features; zeros say nothing about their noise, which is then called 1."""
+    """No features; the noise of rows of zeros is unknown and set to 1."""
     size = max(rows.n_rows * rows.dim, 1)
     noise = noise_variance or rows.energy / size or 1.0
     log_lik = -0.5 * size * math.log(2.0 * math.pi * noise) - 0.5 * rows.energy / noise
@@ -253,21 +253,21 @@ def _nothing(rows: MemoryRows, noise_variance: float | None) -> Start:
 
 
 class Reading(NamedTuple):
-    """What a spectrum says: variance of the noise, and the rank of the signal if that is clear."""
+    """Variance of the noise from a spectrum, and the rank of the signal if that is clear."""
 
     noise_variance: float
     rank: int | None
 
 
 def read_spectrum(rng: np.random.Generator, rows: MemoryRows) -> Reading:
-    r"""Noise and rank of the signal, taking the rank to be at most half of min(N, D).
+    r"""Noise and rank of the signal, assuming a rank of at most half of min(N, D).
 
     If k directions are signal, the other eigenvalues of the (n, m) matrix, n <= m, are noise:
     their sum is about :math:`\sigma^2 (n-k)(m-k)` and, by Marchenko and Pastur, their largest
     about :math:`\sigma^2 (\sqrt{n-k} + \sqrt{m-k})^2`. The answer is the smallest k for which the
     two agree. If none does (spectra of real data fall slowly) the rank is None, and the noise the
     mean of the lower half, which may be too small or too large: refine it by the residuals of a
-    fit. Columns of zeros count for nothing.
+    fit. Columns of zeros are ignored.
     """
     values, n_long = spectrum(rng, rows)
     values = values[values > ZERO * values.max(initial=0.0)]
@@ -304,7 +304,7 @@ def spectrum(rng: np.random.Generator, rows: MemoryRows) -> tuple[np.ndarray, in
 
 
 class Cluster(NamedTuple):
-    """Some features as a problem of their own: what the others leave, in the space they span."""
+    """Some features as a separate problem: the residual of the others, in the space they span."""
 
     members: np.ndarray
     basis: np.ndarray
@@ -317,11 +317,11 @@ class Cluster(NamedTuple):
 def hop(
     rng: np.random.Generator, problem: Problem, best: Found, tries: np.ndarray, effort: Effort
 ) -> Found | None:
-    """Rethink a cluster of features; None if nothing better was found within it.
+    """Revise a cluster of features; None if nothing better was found.
 
     Noise that is isotropic stays so in a subspace, so the small problem is of the same kind as the
-    large one. ``tries`` counts the hops that began at each feature, and
-    is counted on: the next hops begin at others.
+    large one. ``tries`` counts the hops that began at each feature, and is updated, so that the
+    next hops begin at others.
     """
     members = choose_cluster(rng, best, tries)
     tries[members[0]] += 1
@@ -342,13 +342,13 @@ def hop(
 def rethink(
     rng: np.random.Generator, cluster: Cluster, noise_variance: float, effort: Effort
 ) -> np.ndarray | None:
-    """Features that explain the cluster's rows better: anneal afresh, without some, or unfolded."""
+    """Features that explain the cluster better: annealed again, without some, or unfolded."""
     small, features, assignments = cluster.problem, cluster.features, cluster.assignments
     before = settle(small, assignments, noise_variance).objective + WORTH
     size, kind = len(features), rng.integers(3)
     if kind == 0:
         rank = effective_rank(features)
-        # More features than dimensions is the mark of a wrong solution, such as a + b, -a, -b.
+        # More features than dimensions indicate a wrong solution, such as a + b, -a, -b.
         exact = rank < size and rng.random() < 0.7  # noqa: PLR2004
         cap = rank if exact else int(rng.integers(max(1, size // 2), size + 2))
         effort = effort._replace(max_features=min(cap, effort.max_features))
@@ -373,7 +373,8 @@ def unfold(
     r"""Read "base image minus features" as the features themselves.
 
     :math:`w_0 - \sum_j z_j v_j`, with :math:`w_0 = \sum_j v_j`, is :math:`\sum_j (1 - z_j) v_j`:
-    drop the base, negate what points against it, and swap who has it among the base's rows.
+    drop the base, negate features that point against it, and flip their assignments among the
+    base's rows.
     """
     against = features @ features[base] < 0
     features, assignments = features.copy(), assignments.copy()
@@ -383,12 +384,12 @@ def unfold(
 
 
 def effective_rank(features: np.ndarray) -> int:
-    """Number of directions the features really span."""
+    """Number of dimensions that the features effectively span."""
     return int(np.sum(np.linalg.svd(_unit(features), compute_uv=False) > DEPENDENT))
 
 
 def choose_cluster(rng: np.random.Generator, best: Found, tries: np.ndarray) -> np.ndarray:
-    """Features that are linearly dependent, or a feature and those that lean on it."""
+    """Features that are linearly dependent, or a feature and those that depend on it."""
     most = min(len(best.features), LARGEST_CLUSTER)
     if rng.random() < 0.5:  # noqa: PLR2004
         unit = _unit(best.features)
@@ -429,7 +430,7 @@ def dependence(
 def project(
     rng: np.random.Generator, problem: Problem, best: Found, members: np.ndarray
 ) -> Cluster:
-    """What the other features leave of some rows, in the space that the members span."""
+    """Residual of the other features for some rows, in the space that the members span."""
     n_rows = problem.rows.n_rows
     rows, assignments = problem.rows, best.assignments
     if n_rows > CLUSTER_ROWS:
