@@ -33,9 +33,11 @@ def take(folder, stages):
 def taken(tmp_path_factory):
     """A tour whose fits are the shared ones: what came out, the folder, the stages."""
     folder, stages = tmp_path_factory.mktemp("demo"), []
+    # Fitted here: the tour has two threads, and what one silences the other may hear.
+    features, experts = fitted.features(), fitted.experts()
 
     def fit(model, *_):
-        return fitted.features() if isinstance(model, LatentFeatureModel) else fitted.experts()
+        return features if isinstance(model, LatentFeatureModel) else experts
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(problems, "N_TRAIN", 150)
