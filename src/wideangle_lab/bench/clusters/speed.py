@@ -1,6 +1,7 @@
 """A pass over the rows, compared with its matrix product and with scikit-learn's clusterings.
 
-Times are CPU seconds of all threads, which other programs on the machine change little.
+Times are CPU seconds, which other programs on the machine change little. scikit-learn gets one
+thread: several would also count the time in which they wait for each other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
 
 from wideangle.settings import Maximise
 from wideangle.spherical_mixture.ascent import State, improve, parameters
@@ -100,7 +102,7 @@ def an_iteration(make: Callable[[int], Any], few: int = 1, many: int = 5) -> flo
     """CPU seconds per additional iteration, initialisation excluded."""
     taken = []
     for n in (few, many):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), threadpool_limits(1):
             warnings.simplefilter("ignore", ConvergenceWarning)
             began = time.process_time()
             make(n)
