@@ -13,7 +13,7 @@ from wideangle.runs.folder import read_run
 from wideangle_lab.bench.defaults import cell
 from wideangle_lab.bench.defaults.tables import Parts
 from wideangle_lab.bench.record import OURS
-from wideangle_lab.bench.regression import page, rivals, tables
+from wideangle_lab.bench.regression import page, rivals, tables, widths
 from wideangle_lab.marks import fill
 
 ROOT = Path(__file__).parents[3]
@@ -90,6 +90,14 @@ def test_a_tiny_cell(monkeypatch):
     assert found["rmse"] > 0 and np.isfinite(found["log_density"])
     assert 0 <= found["coverage_95"] <= 1 and found["n_used"] > 0
     json.dumps(found)
+
+
+def test_predictions_average_the_distribution_functions_of_draws():
+    run = read_run(fitted_runs.regression())
+    X = run.sample.X[:20]
+    found = widths.levels(run.model, X, run.model.predict_quantiles(X, 0.3))
+    assert np.allclose(found.mean(axis=0), 0.3, atol=1e-4) and np.ptp(found) > 0
+    assert widths.coverage(np.array([0.05, 0.3, 0.5, 0.99])).tolist() == [0.5, 0.5, 0.75]
 
 
 def make_scores(log_density, crps=1.0, coverage=0.0):
