@@ -260,8 +260,9 @@ def draw_sample(source: RowSource, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Indices of random rows, in order, and these rows; checks all rows while reading."""
     n_rows, dim = source.shape
     size = int(np.clip(SAMPLE_ENTRIES // dim, *SAMPLE_ROWS))
-    numbers = np.arange(n_rows)
-    if n_rows > size:
+    if n_rows <= size:
+        numbers = np.arange(n_rows)
+    else:
         generator = np.random.default_rng([seed, 1])
         numbers = np.sort(generator.choice(n_rows, size, replace=False, shuffle=False))
     parts = []
