@@ -23,8 +23,8 @@ import numpy as np
 from wideangle.infer.run import Progress
 from wideangle.latent_features.chain import Chain, Plan, run_chain
 from wideangle.latent_features.fit import Fitted
-from wideangle.latent_features.rows import NO_MOVES, HostRows, kept
-from wideangle.latent_features.rows.memory import gram_of
+from wideangle.latent_features.rows import HostRows, kept
+from wideangle.latent_features.rows.memory import gram_of, take_columns
 from wideangle.latent_features.sampler.assignments import (
     Conditionals,
     conditionals,
@@ -37,7 +37,6 @@ from wideangle.latent_features.state import (
     Design,
     Draw,
     Features,
-    FeatureStats,
     StoredAssignments,
     probes,
 )
@@ -58,7 +57,6 @@ class Sums(NamedTuple):
 
     gram: np.ndarray
     cross: np.ndarray
-    energy: float
     packed: np.ndarray
     """Assignments of the sample, eight to a byte."""
 
@@ -129,9 +127,7 @@ class DiskRows(HostRows):
         """Nothing to do: assignments are never in the state."""
         return features
 
-    def redraw(
-        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
-    ) -> tuple[Features, Any]:
+    def redraw(self, key: Key, start: SweepStart, features: Features, design: Design) -> Features:
         """New assignments of all rows."""
         features = start.features
         n_live = int(features.n_live)
@@ -149,7 +145,7 @@ class DiskRows(HostRows):
             raise
         old.close()
         self._stored = new
-        return drop_unused(self._with_counts(features, counts), design), NO_MOVES
+        return drop_unused(self._with_counts(features, counts), design)
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
         """The old assignments of the features that stay."""
@@ -164,7 +160,7 @@ class DiskRows(HostRows):
         counts = np.zeros(given.n_live, np.int64)
         try:
             for first, rows in self._blocks():
-                assignments = _take(old.read(first, len(rows)), columns)
+                assignments = take_columns(old.read(first, len(rows)), columns)
                 products = rows @ vectors.T
                 left.write(first, sweep_block(given, self._first + first, assignments, products))
                 new.write(first, assignments)
@@ -181,16 +177,6 @@ class DiskRows(HostRows):
         counts[given.last :] = total(coupled, self._share)
         return counts
 
-    def stats(self, features: Features) -> FeatureStats:
-        """Sums of the rows that use each feature, and of pairs of features, padded."""
-        self._sums = sums = self._sum_up(features)
-        n_live, room = int(features.n_live), features.room
-        dtype = features.weights.dtype
-        gram, cross = np.zeros((room, room), dtype), np.zeros((room, self.dim), dtype)
-        gram[:n_live, :n_live], cross[:n_live] = sums.gram, sums.cross
-        count = np.asarray(self.n_rows * self.dim, dtype)
-        return FeatureStats(gram, cross, np.asarray(sums.energy, dtype), count)
-
     def probed(self, features: Features) -> np.ndarray:
         """Assignments of some rows of the sample."""
         assert self._sums is not None
@@ -198,26 +184,26 @@ class DiskRows(HostRows):
         assignments = np.unpackbits(self._sums.packed[chosen], axis=1, count=n_live)
         return np.pad(assignments, ((0, 0), (0, features.room - n_live)))
 
-    def _sum_up(self, features: Features) -> Sums:
+    def sums(self, features: Features) -> tuple[np.ndarray, np.ndarray, float]:
+        """Z'Z, Z'X of the live features, and the sum of squares of all entries."""
         n_live = int(features.n_live)
         columns = np.asarray(_stored_of(features).columns)[:n_live]
         gram, cross, energy = np.zeros((n_live, n_live)), np.zeros((n_live, self.dim)), 0.0
         packed = []
         for first, rows in self._blocks():
-            assignments = _take(self._open().read(first, len(rows)), columns)
+            assignments = take_columns(self._open().read(first, len(rows)), columns)
             gram += gram_of(assignments)
             cross += assignments.astype(rows.dtype).T @ rows
             energy += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
             sample = _inside(self._sample, first, len(rows))
             packed.append(np.packbits(assignments[sample], axis=1))
-        own = Sums(gram, cross, energy, np.concatenate(packed))
-        if self._share.count == 1:
-            return own
-        parts = [
-            Sums(**one) for one in exchanged({k: np.asarray(v) for k, v in own._asdict().items()})
-        ]
-        gram, cross, energy, packed = zip(*parts, strict=True)
-        return Sums(sum(gram), sum(cross), float(sum(energy)), np.concatenate(packed))
+        own = {"gram": gram, "cross": cross, "energy": energy, "packed": np.concatenate(packed)}
+        parts = [own]
+        if self._share.count > 1:
+            parts = exchanged({name: np.asarray(value) for name, value in own.items()})
+        gram, cross = (sum(part[name] for part in parts) for name in ("gram", "cross"))
+        self._sums = Sums(gram, cross, np.concatenate([part["packed"] for part in parts]))
+        return gram, cross, float(sum(part["energy"] for part in parts))
 
     def keep(self, features: Features) -> Draw:
         """The state as a draw, with the assignments of the sample from the last sums."""
@@ -284,13 +270,6 @@ def _inside(numbers: np.ndarray, first: int, size: int) -> np.ndarray:
 def _stored_of(features: Features) -> StoredAssignments:
     assert isinstance(features.assignments, StoredAssignments)
     return features.assignments
-
-
-def _take(stored: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Columns of a block by index; -1 is a column of zeros."""
-    if stored.shape[1] == 0:
-        return np.zeros((len(stored), len(columns)), np.uint8)
-    return np.where(columns >= 0, stored[:, columns], 0).astype(np.uint8)
 
 
 def draw_sample(

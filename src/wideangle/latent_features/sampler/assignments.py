@@ -404,8 +404,7 @@ def _used_by(log_unused):
     return -math.expm1(log_unused)
 
 
-@njit()
-def _nobody(log_none, without, with_it, uniform):
+def _nobody(log_none: float, without: float, with_it: float, uniform: float) -> bool:
     """Whether no row uses a feature after which nothing is active."""
     any_probability = -math.expm1(log_none)
     if any_probability <= 0.0:
