@@ -105,7 +105,7 @@ class LatentFeatureModel(
         Subtract column means, as the paper does. Off by default, since it turns on/off features
         into signed ones. Sparse rows stay sparse.
     n_jobs : int, optional
-        Chains run at once; all cores by default.
+        Chains run at once: by default as many as ``joblib.parallel_config`` allows, or all cores.
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
