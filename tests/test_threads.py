@@ -1,6 +1,7 @@
-"""How many threads are used is for the caller to say, as with scikit-learn, and changes no result."""
+"""The caller limits the threads, as with scikit-learn, and no result depends on them."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import numpy as np
@@ -40,31 +41,27 @@ def test_joblib_gives_its_processes_shares():
     assert found == [max(CORES // 2, 1)] * 2
 
 
-class Pool(program.ThreadPoolExecutor):
-    """Counts the threads it is made with."""
-
-    sizes = []
-
-    def __init__(self, n):
-        self.sizes.append(n)
-        super().__init__(n)
-
-
 @pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
 def test_one_job_runs_in_one_thread_with_the_same_draws(monkeypatch, compile_quickly):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     chains = Sampling(n_warmup=20, n_draws=10, n_chains=4)
     model = MixtureOfExpertsClassifier(2, inference=chains, random_state=0)
-    monkeypatch.setattr(program, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(predict, "ThreadPoolExecutor", Pool)
+    sizes = []
+
+    def pool(n):
+        sizes.append(n)
+        return ThreadPoolExecutor(n)
+
+    monkeypatch.setattr(program, "ThreadPoolExecutor", pool)
+    monkeypatch.setattr(predict, "ThreadPoolExecutor", pool)
     many = rng.normal(size=(20_000, 2))
     found = []
     for n_jobs in (1, 2):
-        Pool.sizes.clear()
+        sizes.clear()
         with joblib.parallel_config(n_jobs=n_jobs):
             found.append(model.fit(X, X[:, 0] > 0).predict_proba(many))
-        assert set(Pool.sizes) == {n_jobs}, n_jobs
+        assert set(sizes) == {n_jobs}
     np.testing.assert_array_equal(*found)
 
 

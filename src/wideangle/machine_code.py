@@ -83,7 +83,7 @@ _here = threading.local()
 
 
 def threads_of_loops() -> int:
-    """Threads that a loop over rows may use: all that there are, or those of one worker of several."""
+    """Threads that a loop over rows may use: all, or those of one worker of several."""
     if (own := getattr(_here, "n_threads", None)) is not None:
         return own
     return min(n_threads(), numba.config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
