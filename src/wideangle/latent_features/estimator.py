@@ -107,7 +107,7 @@ class LatentFeatureModel(
         Subtract column means, as the paper does. Off by default, since it turns on/off features
         into signed ones. Sparse rows stay sparse.
     n_jobs : int, optional
-        Chains run at once; all cores by default.
+        Chains run at once: by default as many as ``joblib.parallel_config`` allows, or all cores.
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
@@ -121,6 +121,8 @@ class LatentFeatureModel(
 
     Attributes
     ----------
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
     components_ : array (n_components_, D)
         Features that matter, matched across draws and averaged, most energy first.
     n_components_ : int
@@ -144,6 +146,20 @@ class LatentFeatureModel(
         features weight chains equally.
     noise_scale_, alpha_, concentration_ : float
         Posterior means.
+    diversity_ : Diversity
+        Angles between the components.
+    matched_ : Matched
+        How components were matched across draws and chains.
+    scaling_ : Scaling
+        Shift of the columns, and scale of all entries, inside the model.
+    chains_
+        What the fit keeps of its chains; ``posterior_`` and ``trace_`` are made from it.
+    n_rows_, n_iter_ : int
+        Number of rows of the fit, and of draws in all chains.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit.
+    notes_ : dict
+        Why and when chains of no fixed length ended (``"ending"``).
 
     Notes
     -----
