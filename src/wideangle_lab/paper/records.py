@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from wideangle.storage.files import as_finite, write
-from wideangle_lab.paper.cells import Cell, from_json
+from wideangle_lab.paper.baselines import BASELINES
+from wideangle_lab.paper.cells import CLASSIFIERS, Cell, from_json
 from wideangle_lab.paper.efforts import identity
 
 VERSION = 2
@@ -100,9 +101,14 @@ def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -
 
 
 def known_tunings(folder: Path, data: str) -> dict[str, dict[str, Any]]:
-    """Choices on a data set so far."""
+    """Choices on a data set so far; that of a baseline is in its own record of split 0."""
     found = sorted((folder / TUNING / data).glob("*.json"))
-    return {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
+    known = {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
+    for method in BASELINES:
+        path = folder / CLASSIFIERS / data / f"{method}.seed0.json"
+        if path.is_file():
+            known[f"{data}/{path.stem}"] = {"settings": read(path).data["chosen"]}
+    return known
 
 
 def all_tunings(folder: Path) -> dict[str, dict[str, Any]]:

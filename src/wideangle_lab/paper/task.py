@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle_lab.datasets import Dataset
+from wideangle_lab.datasets import Dataset, Split, random_split
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.made import data_set
 
@@ -26,8 +26,13 @@ class Task(NamedTuple):
     y_test: np.ndarray
     groups: dict[str, np.ndarray]
     """Masks of test rows of interest."""
-    fixed: bool
-    """Whether the split is the same for every seed."""
+
+
+def split_of(data: Dataset, seed: int) -> Split:
+    """Split 0 is the data set's own, if it has one; others draw as many rows at random."""
+    if data.fixed_split is None or seed == 0:
+        return data.split(seed)
+    return random_split(data.shape[0], seed, len(data.fixed_split.train) / data.shape[0])
 
 
 def task_of(cell: Cell) -> Task:
@@ -35,7 +40,7 @@ def task_of(cell: Cell) -> Task:
     data = data_set(cell.data)
     if data.y is None:
         raise ValueError(f"{cell.data} has no classes: choose another data set.")
-    train, test = data.split(cell.seed)
+    train, test = split_of(data, cell.seed)
     groups = {name: mask[test] for name, mask in data.groups.items()}
     if cell.data in WITH_RARE_ROWS:
         groups["rare column"] = rare_rows(data, train)[test]
@@ -48,7 +53,6 @@ def task_of(cell: Cell) -> Task:
         data.X[test[kept]],
         data.y[test[kept]],
         {name: mask[kept] for name, mask in groups.items()},
-        data.fixed_split is not None,
     )
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from wideangle import VonMisesFisherPrior
 from wideangle.storage.files import as_finite
-from wideangle_lab import datasets
 from wideangle_lab.paper import made, suites, task, tuning
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell, Effort, from_json
@@ -142,15 +141,6 @@ def test_all_methods_of_a_seed_get_the_same_rows():
     assert few.X_train.shape == few.X_test.shape == (300, 8)
 
 
-def test_a_fixed_split_still_gives_every_seed_its_own_subsample(monkeypatch):
-    made_rows = datasets.load("experts")
-    fixed = dataclasses.replace(made_rows, fixed_split=made_rows.split(0))
-    monkeypatch.setattr(task, "data_set", lambda name: fixed)
-    one, two = (task.task_of(Cell("small-data", "x", "vmf", 5, seed, 100)) for seed in (0, 1))
-    assert not np.array_equal(one.X_train, two.X_train)
-    assert np.array_equal(one.X_test, two.X_test)
-
-
 def test_no_training_row_is_tested():
     one = task.task_of(Cell("small-data", "experts", "vmf", 5, 1))
     train = {row.tobytes() for row in one.X_train}
@@ -215,24 +205,48 @@ def fake_estimator(monkeypatch):
 
 
 def test_choosing_never_sees_a_test_row_and_is_done_once(monkeypatch):
-    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5, 1)
+    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5)
     rows = task.task_of(cell)
     seen, fits = fake_estimator(monkeypatch)
     first, made_now = tuning.tuned(cell, rows, {})
-    assert list(made_now) == ["experts/BMEM-G-VI.seed1"]
+    assert list(made_now) == ["experts/BMEM-G-VI.seed0"]
     again, nothing = tuning.tuned(cell, rows, made_now)
     assert (first["settings"], nothing) == (again["settings"], {})
     assert fits == [0.3, 1.0]
     test = {row.tobytes() for row in rows.X_test}
     assert not any(row.tobytes() in test for X in seen for row in X)
     assert len(seen[0]) + len(seen[1]) == len(rows.X_train)
-    longer = Cell("classifiers", "experts", "BMEM-G-VI", 5, 1, effort=Effort(n_passes=3))
+    longer = Cell("classifiers", "experts", "BMEM-G-VI", 5, effort=Effort(n_passes=3))
     tuning.tuned(longer, rows, made_now)
     assert len(fits) == 4  # other effort, chosen again
 
 
+def test_every_split_has_the_settings_of_split_0(monkeypatch):
+    later = Cell("classifiers", "experts", "BMEM-G-VI", 5, 3)
+    rows = task.task_of(later)
+    seen, fits = fake_estimator(monkeypatch)
+    _, made_now = tuning.tuned(later, rows, {})
+    first = task.task_of(dataclasses.replace(later, seed=0))
+    known = {row.tobytes() for row in first.X_train}
+    assert all(row.tobytes() in known for X in seen for row in X)
+    tuning.tuned(dataclasses.replace(later, seed=1, n_experts=30), rows, made_now)
+    assert fits == [0.3, 1.0]
+
+
+def test_split_0_is_the_data_set_s_own_and_others_have_its_size():
+    from wideangle_lab.datasets import MANIFEST, Dataset, Split
+
+    own = Split(np.arange(30), np.arange(30, 40))
+    data = Dataset("x", np.zeros((40, 2)), np.zeros(40), MANIFEST["adult9"], fixed_split=own)
+    assert task.split_of(data, 0) is own
+    others = [task.split_of(data, seed) for seed in (1, 2)]
+    assert all((len(one.train), len(one.test)) == (30, 10) for one in others)
+    assert not np.array_equal(others[0].test, others[1].test)
+    assert all(len({*one.train, *one.test}) == 40 for one in others)
+
+
 def test_cross_validation_scores_every_training_row_once(monkeypatch):
-    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5, 1, effort=Effort(mixture_folds=5))
+    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5, effort=Effort(mixture_folds=5))
     rows = task.task_of(cell)
     seen, fits = fake_estimator(monkeypatch)
     _, before = tuning.tuned(dataclasses.replace(cell, effort=Effort()), rows, {})
@@ -255,7 +269,7 @@ def test_nothing_is_chosen_where_nothing_is_to_choose():
 def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_strength(monkeypatch):
     asked = []
 
-    def scorer(cell, rows, seed):
+    def scorer(cell, rows):
         def loss(settings):
             asked.append((cell.method, dict(settings)))
             strength = settings.get("inference__diversity", 10.0)
@@ -277,6 +291,6 @@ def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_st
 @pytest.mark.parametrize("row", ROWS)
 def test_every_setting_of_a_grid_is_one_of_the_row_s_estimator(row):
     cell = Cell("classifiers", "experts", row, 5)
-    given = tuning._options(cell, 0)
+    given = tuning._options(cell)
     given |= {name: values[0] for name, values in GRIDS[row].items()}
     assert given.items() <= estimator(row, 5, **given).get_params().items()
