@@ -68,7 +68,7 @@ def reproduce(
         list[str],
         typer.Argument(
             help="Numbers of the paper's tables (1 to 13), `all` of them, or suites of cells "
-            "(`classifiers`, `features`, and `small-data`, a study of ours)."
+            "(`classifiers`, `features`)."
         ),
     ],
     data: Annotated[
@@ -79,9 +79,6 @@ def reproduce(
     ] = None,
     experts: Annotated[
         list[int] | None, typer.Option("--experts", help="Only these numbers of experts.", min=1)
-    ] = None,
-    size: Annotated[
-        list[int] | None, typer.Option("--size", help="small-data: numbers of rows.", min=1)
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option("--seed", help="Seeds of splits and fits.", min=0)
@@ -136,13 +133,11 @@ def reproduce(
         "tune": tune,
     }
     level = "quick" if quick else "full" if full else "usual"
-    small = quick and "small-data" in tables
     choice = paper.Choice(
-        data=tuple(data or (("experts",) if small else ())),
+        data=tuple(data or ()),
         methods=tuple(method or ()),
         experts=tuple(experts or ((5,) if quick else ())),
-        sizes=tuple(size or ((200,) if quick else ())),
-        seeds=tuple(seed or ((0, 1) if small else ())),
+        seeds=tuple(seed or ()),
         level=level,
         changes={name: value for name, value in changes.items() if value is not None},
     )

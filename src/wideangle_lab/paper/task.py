@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from wideangle_lab.datasets import Dataset, Split, random_split
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.made import data_set
-
-RARE = 0.01
-"""A column is rare if it is active in fewer than this share of the training rows."""
-WITH_RARE_ROWS = ("adult9",)
-"""Data sets with 0/1 columns; rows with a rare column are also evaluated separately."""
 
 
 class Task(NamedTuple):
@@ -42,10 +36,8 @@ def task_of(cell: Cell) -> Task:
         raise ValueError(f"{cell.data} has no classes: choose another data set.")
     train, test = split_of(data, cell.seed)
     groups = {name: mask[test] for name, mask in data.groups.items()}
-    if cell.data in WITH_RARE_ROWS:
-        groups["rare column"] = rare_rows(data, train)[test]
     most = cell.effort.max_rows
-    train = _some(train, min(cell.n_train or len(train), most or len(train)), cell.seed)
+    train = _some(train, most or len(train), cell.seed)
     kept = _some(np.arange(len(test)), most or len(test), cell.seed)
     return Task(
         data.X[train],
@@ -54,13 +46,6 @@ def task_of(cell: Cell) -> Task:
         data.y[test[kept]],
         {name: mask[kept] for name, mask in groups.items()},
     )
-
-
-def rare_rows(data: Dataset, train: np.ndarray) -> np.ndarray:
-    """Rows with an active column that is rare among all training rows."""
-    X = sp.csr_array(data.X)
-    share = np.asarray((X[train] != 0).sum(axis=0)).ravel() / len(train)
-    return np.asarray((X != 0) @ (share < RARE).astype(np.int64)).ravel() > 0
 
 
 def _some(rows: np.ndarray, n: int, seed: int) -> np.ndarray:

@@ -4,19 +4,18 @@ import json
 import numpy as np
 import pytest
 
-from wideangle import VonMisesFisherPrior
 from wideangle.storage.files import as_finite
-from wideangle_lab.paper import made, suites, task, tuning
+from wideangle_lab.paper import made, task, tuning
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell, Effort, from_json
-from wideangle_lab.paper.efforts import FULL, QUICK, USUAL, USUAL_TEXT, effort_of, identity, kind_of
+from wideangle_lab.paper.efforts import FULL, QUICK, USUAL, USUAL_TEXT, effort_of, identity
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS, LABELLED, UNLABELLED
 from wideangle_lab.paper.methods import GRIDS, ROWS, UNREPULSED, estimator
 from wideangle_lab.paper.suites import TABLES, Choice, cells_of, numbers_of
 
 
 def test_a_cell_survives_json_and_has_a_path_of_its_own():
-    cells = cells_of(["all", "small-data"], Choice())
+    cells = cells_of(["all"], Choice())
     assert len({cell.path for cell in cells}) == len(cells)
     for cell in cells:
         again = from_json(json.loads(json.dumps(as_finite(cell.as_json()))))
@@ -103,20 +102,10 @@ def test_only_what_a_method_feels_is_part_of_its_identity():
         assert not same(cell(method), cell(method, n_passes=7))
         assert not same(cell(method), cell(method, mixture_folds=5))
     assert not same(cell("BMEM-G"), cell("BMEM-G", n_draws=7))
-    assert kind_of(Cell("small-data", "x", "vmf", settings={"inference": "mcmc"})) == "mcmc"
     assert effort_of("features", "usual", {"n_draws": 3}) == USUAL["features"]._replace(n_draws=3)
     assert effort_of("features", "full") == FULL["features"]
     assert effort_of("features", "usual", data="reuters") == USUAL_TEXT
     assert effort_of("features", "full", data="reuters") == FULL["features"]
-
-
-def test_the_study_pairs_its_arms():
-    cells = cells_of(["small-data"], Choice(sizes=(200,), experts=(5,), seeds=(0, 1)))
-    assert {cell.method for cell in cells} == set(suites.PRIORS)
-    assert len(cells) == 2 * len(suites.PRIORS)
-    assert all(cell.settings["inference"] == "mcmc" for cell in cells)
-    with pytest.raises(ValueError, match="method='BMEM-G'"):
-        cells_of(["small-data"], Choice(methods=("BMEM-G",)))
 
 
 def test_rows_and_their_controls_differ_by_the_diversity_alone():
@@ -125,15 +114,14 @@ def test_rows_and_their_controls_differ_by_the_diversity_alone():
         assert ROWS[diverse]["inference"] == ROWS[plain]["inference"]
     assert estimator("BMEM-V", 3).get_params()["prior__common"] is False
     assert estimator("BMEM-MABN-I", 3, prior__cosine=0.4).prior.cosine == 0.4
-    given = estimator("vmf", 3, **suites.PRIORS["vmf"], inference="mcmc")
-    assert isinstance(given.prior, VonMisesFisherPrior) and given.inference == "mcmc"
 
 
 def test_all_methods_of_a_seed_get_the_same_rows():
-    one = task.task_of(Cell("small-data", "experts", "vmf", 5, 1, 100))
-    two = task.task_of(Cell("small-data", "experts", "gaussian-1", 20, 1, 100))
-    other = task.task_of(Cell("small-data", "experts", "vmf", 5, 2, 100))
-    assert one.X_train.shape == (100, 8)
+    one, two, other = (
+        task.task_of(Cell("classifiers", "experts", *more))
+        for more in (("MEM-L2", 5, 1), ("BMEM-PR", 20, 1), ("MEM-L2", 5, 2))
+    )
+    assert one.X_train.shape == (1400, 8)
     assert one.X_test.shape == (600, 8)
     assert np.array_equal(one.X_train, two.X_train)
     assert not np.array_equal(one.X_train, other.X_train)
@@ -142,21 +130,10 @@ def test_all_methods_of_a_seed_get_the_same_rows():
 
 
 def test_no_training_row_is_tested():
-    one = task.task_of(Cell("small-data", "experts", "vmf", 5, 1))
+    one = task.task_of(Cell("classifiers", "experts", "MEM-L2", 5, 1))
     train = {row.tobytes() for row in one.X_train}
     assert len(train) == 1400
     assert not any(row.tobytes() in train for row in one.X_test)
-
-
-def test_rare_rows_are_those_with_a_column_few_rows_have():
-    from wideangle_lab.datasets import MANIFEST, Dataset
-
-    X = np.zeros((300, 3), np.float32)
-    X[:, 0] = 1
-    X[[5, 250], 1] = 1  # one of 200 training rows
-    X[:4, 2] = 1  # two in a hundred
-    data = Dataset("x", X, None, MANIFEST["adult9"])
-    assert np.flatnonzero(task.rare_rows(data, np.arange(200))).tolist() == [5, 250]
 
 
 def test_data_without_classes_are_refused():
@@ -261,9 +238,7 @@ def test_cross_validation_scores_every_training_row_once(monkeypatch):
 def test_nothing_is_chosen_where_nothing_is_to_choose():
     rows = task.task_of(Cell("classifiers", "experts", "BMEM-V", effort=QUICK))
     quick = Cell("classifiers", "experts", "BMEM-G", 5, effort=QUICK)
-    arm = Cell("small-data", "experts", "vmf", 5)
-    for cell in (quick, arm):
-        assert tuning.tuned(cell, rows, {}) == (tuning.NOTHING, {})
+    assert tuning.tuned(quick, rows, {}) == (tuning.NOTHING, {})
 
 
 def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_strength(monkeypatch):
