@@ -92,7 +92,8 @@ def reproduce(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="The paper's protocol: 5 splits, 5-fold cross-validation of every row."
+            "--full",
+            help="The paper's protocol: 5-fold cross-validation of every row, long chains.",
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes of this machine.")] = 1,
@@ -117,8 +118,9 @@ def reproduce(
 
     Every finished cell is a record in the folder; cells that have one are not run again, so a run
     that was stopped continues where it was. Cells that several tables need are run once. Between
-    `--quick` and `--full` lies what the records of this repository were made with: one split, and
-    settings chosen on a fifth of the training rows. Data files: see `wideangle datasets`.
+    `--quick` and `--full` lies what the records of this repository were made with: five splits, and
+    settings of mixtures chosen on a fifth of the training rows of the first. Data files: see
+    `wideangle datasets`.
     """
     from wideangle_lab.paper import reproduce as paper
 

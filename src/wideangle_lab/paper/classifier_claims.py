@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from wideangle_lab.datasets import MANIFEST
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.baselines import NAMES as BASELINE_NAMES
 from wideangle_lab.paper.claims import AnyClaim, Claim, Comparison, TimeClaim
@@ -139,17 +140,20 @@ def _pairs(
     for data in TWO:
         for first, second in wanted:
             both = (cells.get((data, first, few), []), cells.get((data, second, many), []))
-            yield Comparison(data, f"{first} and {second}", gains(*both, number, sign))
+            yield Comparison(
+                MANIFEST[data].title, f"{first} and {second}", gains(*both, number, sign)
+            )
 
 
 def _accuracy(
     cells: dict[Key, list[Record]], wanted: Sequence[Pair], few: int = K, many: int = K
 ) -> Iterable[Comparison]:
+    names_of = {MANIFEST[data].title: data for data in TWO}
     for one in _pairs(cells, wanted, _correct, 1.0, few, many):
         first, _, second = one.what.partition(" and ")
         names = [PRINTED_AS.get(name, name) for name in (first, second)]
         left, right = (
-            printed.accuracy(one.data, name, size)
+            printed.accuracy(names_of[one.data], name, size)
             for name, size in zip(names, (few, many), strict=True)
         )
         yield one._replace(printed=left - right if left and right else None)
@@ -189,7 +193,7 @@ def _against(cells: dict[Key, list[Record]]) -> Iterable[Comparison]:
                 theirs = cells.get((data, other, size), [])
                 beside = printed.AGAINST[method][place] - printed.AGAINST[other][place]
                 label = f"{method} and {BASELINE_NAMES.get(other, other)}"
-                yield Comparison(data, label, gains(ours, theirs, _correct), beside)
+                yield Comparison(MANIFEST[data].title, label, gains(ours, theirs, _correct), beside)
 
 
 def _faster(cells: dict[Key, list[Record]]) -> Iterable[tuple[str, float | None, float]]:
@@ -205,7 +209,7 @@ def _faster(cells: dict[Key, list[Record]]) -> Iterable[tuple[str, float | None,
                     factor = float(long / short)
                 hours = printed.HOURS.get(slow, printed.HOURS["BMEM-MABN-I"])
                 yield (
-                    f"{data}: {slow} over {fast}",
+                    f"{MANIFEST[data].title}: {slow} over {fast}",
                     factor,
                     hours[place] / printed.HOURS[fast][place],
                 )

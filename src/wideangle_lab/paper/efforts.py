@@ -26,8 +26,8 @@ FULL = {
 }
 """The paper's protocol, with chains long enough for diagnostics."""
 LEVELS = ("quick", "usual", "full")
-N_SPLITS = {"quick": 1, "usual": 1, "full": 5}
-"""Random splits (or seeds, where the split is fixed) of each level."""
+N_SPLITS = {"quick": 1, "usual": 5, "full": 5}
+"""Splits of each level."""
 
 _ROWS = {"max_rows"}
 _CHAINS = {"n_warmup", "n_draws", "n_chains"}

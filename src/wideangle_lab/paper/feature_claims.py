@@ -87,7 +87,7 @@ def _likelihood(record: Record) -> float:
 
 def _one(found: Found, data: str, first: str, second: str) -> Comparison:
     both = (found[data].get(first, []), found[data].get(second, []))
-    return Comparison(data, f"{first} and {second}", gains(*both, _likelihood))
+    return Comparison(MANIFEST[data].title, f"{first} and {second}", gains(*both, _likelihood))
 
 
 def _by_data(
@@ -108,7 +108,9 @@ def _by_data(
             if ours and theirs:
                 beside = sign * (ours.mean - theirs.mean) * (100 / theirs.mean if relative else 1)
             what = " ".join(filter(None, (name, f"{OURS} and {other}")))
-            yield Comparison(one, what, gains(*both, number, sign, relative=relative), beside)
+            yield Comparison(
+                MANIFEST[one].title, what, gains(*both, number, sign, relative=relative), beside
+            )
 
 
 def _retrieval(found: dict[str, list[Record]]) -> Iterable[Comparison]:
@@ -118,4 +120,9 @@ def _retrieval(found: dict[str, list[Record]]) -> Iterable[Comparison]:
         if other in rows:
             beside = float(np.mean(np.subtract(rows[OURS], rows[other])[2:]))
         both = (found.get(row, []) for row in (OURS, other))
-        yield Comparison("reuters", f"{OURS} and {other}", gains(*both, precision_of(RARE)), beside)
+        yield Comparison(
+            MANIFEST["reuters"].title,
+            f"{OURS} and {other}",
+            gains(*both, precision_of(RARE)),
+            beside,
+        )

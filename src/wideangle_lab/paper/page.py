@@ -7,12 +7,12 @@ every claim, ``results.md`` and ``feature-results.md`` with an overview, and wri
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from wideangle_lab.marks import fill_page
 from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES
-from wideangle_lab.paper.claims import COLUMNS, AnyClaim, Claim, summary
+from wideangle_lab.paper.claims import summary
 from wideangle_lab.paper.classifier_claims import ablations, classifier_claims
 from wideangle_lab.paper.detail_pages import classifier_blocks, copy_pictures, feature_blocks
 from wideangle_lab.paper.feature_claims import feature_ablations, feature_claims
@@ -28,30 +28,20 @@ def reproduction_blocks(folder: Path) -> dict[str, str]:
     features = list(read_all(folder / CELLS, FEATURES))
     claims = [*classifier_claims(mixtures), *feature_claims(features)]
     columns = ("claim", "verdict", "effect, 95 % interval", "in the paper")
-    parts: list[str] = []
-    for place, claim in enumerate(claims, 1):
-        parts += _claim(claim, f"### {place}. {claim.title}")
-    alone: list[str] = []
-    for claim in (*ablations(mixtures), *feature_ablations(features)):
-        alone += _claim(claim, f"### {claim.title}", COLUMNS[:2] + COLUMNS[3:5])
+    alone = [
+        (
+            one.title,
+            ", ".join(dict.fromkeys(part.data for part in one.used)),
+            one.effect.text(one.form) + one.unit,
+        )
+        for one in (*ablations(mixtures), *feature_ablations(features))
+        if one.effect is not None
+    ]
     return {
         "verdicts": Grid("", columns, list(summary(claims))).markdown(),
-        "claims": "\n".join(parts),
-        "angles": "\n".join(alone),
+        "angles": Grid("", ("rows that are compared", "data", "gain"), alone).markdown(),
         "machines": "\n".join(listed(machines([*mixtures, *features]))),
     }
-
-
-def _claim(claim: AnyClaim, title: str, columns: Sequence[str] = COLUMNS) -> Iterable[str]:
-    yield f"\n{title}\n"
-    lines = [
-        tuple(dict(zip(COLUMNS, line, strict=True))[name] for name in columns)
-        for line in claim.lines()
-    ]
-    unit = f" Gains in{claim.unit}." if isinstance(claim, Claim) else ""
-    where = f"{claim.where[:1].upper()}{claim.where[1:]}"
-    yield f"{where}.{unit} {claim.remark}".rstrip() + "\n"
-    yield Grid("", tuple(columns), lines).markdown() if lines else "No fits."
 
 
 def machines(records: Sequence[Record]) -> list[str]:

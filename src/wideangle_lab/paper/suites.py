@@ -47,7 +47,9 @@ class Table(NamedTuple):
 
 BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")
 TWO = ("adult9", "building")
-_CATEGORIES = Choice(("rcv1_subsets",), ("BMEM-G", "BMEM-MABN-I", "BMEM-V"), (10,))
+_CATEGORIES = Choice(
+    ("rcv1_subsets",), ("BMEM-G", "BMEM-MABN-I", "BMEM-V", "BMEM-V-VI", "BMEM-MABN-II"), (10,)
+)
 _ALL_FEATURES = Choice((*UNLABELLED, *LABELLED))
 TABLES: dict[int, Table] = {
     1: Table("Accuracy on Adult-9", CLASSIFIERS, Choice(("adult9",), tuple(ROWS)), "experts"),

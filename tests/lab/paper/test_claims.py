@@ -137,10 +137,10 @@ def test_claims_about_classifiers_read_the_right_rows(store):
     assert gain.gains.by_split == pytest.approx({0: 5.0, 1: 5.1, 2: 4.9})
     assert gain.printed == pytest.approx(87.8 - 84.2)
     assert gain.gains.shared == pytest.approx(3 / 7)
-    assert of(claims, "Diversified").sides["adult9: BMEM-PR and BMEM-G-VI"] == "against"
-    assert lines["adult9: BMEM-MABN-II and random forest"][1].startswith("-5.00")
-    assert lines["adult9: BMEM-G over BMEM-PR"][1] == "5.0"
-    assert lines["adult9: BMEM-G and MEM-L2"][3:] == ("1", "", "not counted")
+    assert of(claims, "Diversified").sides["Adult-9: BMEM-PR and BMEM-G-VI"] == "against"
+    assert lines["Adult-9: BMEM-MABN-II and random forest"][1].startswith("-5.00")
+    assert lines["Adult-9: BMEM-G over BMEM-PR"][1] == "5.0"
+    assert lines["Adult-9: BMEM-G and MEM-L2"][3:] == ("1", "", "not counted")
     few = of(claims, "Few diverse").comparisons[0]
     assert few.gains.by_split == pytest.approx({0: -0.2, 1: -0.2, 2: -0.2})
     assert few.printed == pytest.approx(85.3 - 84.7)
@@ -209,18 +209,18 @@ def test_claims_about_features_read_the_right_numbers(add):
         return comparison.effect(counted=False).mean
 
     error = known("IMA-LFM reconstructs")
-    assert mean(error["eeg: IMA-LFM and IBP-LFM"]) == pytest.approx(24.5)  # per cent of 2
-    assert error["eeg: IMA-LFM and IBP-LFM"].counts
-    assert not error["eeg: IMA-LFM and PYP-LFM"].counts
+    assert mean(error["EEG: IMA-LFM and IBP-LFM"]) == pytest.approx(24.5)  # per cent of 2
+    assert error["EEG: IMA-LFM and IBP-LFM"].counts
+    assert not error["EEG: IMA-LFM and PYP-LFM"].counts
     likelihood = known("IMA-LFM gives held-out")
-    assert mean(likelihood["eeg: IMA-LFM and IBP-LFM"]) == pytest.approx(490 / 32)  # columns
-    fewer = known("IMA-LFM needs")["eeg: IMA-LFM and IBP-LFM"]
+    assert mean(likelihood["EEG: IMA-LFM and IBP-LFM"]) == pytest.approx(490 / 32)  # columns
+    fewer = known("IMA-LFM needs")["EEG: IMA-LFM and IBP-LFM"]
     assert mean(fewer) == pytest.approx(4.99 * 5)
     assert fewer.printed == pytest.approx(100 * 2 / 14)
-    assert mean(known("Rare categories")["reuters: IMA-LFM and IBP-LFM"]) == pytest.approx(30.0)
-    assert mean(known("The words")["reuters: IMA-LFM and IBP-LFM"]) == pytest.approx(4.0)
+    assert mean(known("Rare categories")["Reuters: IMA-LFM and IBP-LFM"]) == pytest.approx(30.0)
+    assert mean(known("The words")["Reuters: IMA-LFM and IBP-LFM"]) == pytest.approx(4.0)
     clusters = known("IMA-LFM gives better")
-    assert mean(clusters["reuters: accuracy IMA-LFM and IBP-LFM"]) == pytest.approx(30.01)
+    assert mean(clusters["Reuters: accuracy IMA-LFM and IBP-LFM"]) == pytest.approx(30.01)
     angles = of(feature_ablations(records), "Angles of latent").comparisons[0]
-    assert (angles.data, angles.what) == ("eeg", "IMA-LFM and polar")
+    assert (angles.data, angles.what) == ("EEG", "IMA-LFM and polar")
     assert mean(angles) == pytest.approx(-10 / 32)
