@@ -15,8 +15,8 @@ from wideangle_lab.paper.compare import (
     by_key,
     largest,
     mean_metric,
-    mean_of,
     pooled_group,
+    seconds_of,
 )
 from wideangle_lab.paper.grid import Grid
 from wideangle_lab.paper.methods import ROWS
@@ -157,15 +157,15 @@ def time_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
             number = f" [{printed.HOURS[method][place]} h]" if name in TWO else ""
             shown = ""
             if found:
-                fit = mean_of([r.data["seconds"]["fit"] for r in found])[0]
+                fit = seconds_of(found)
                 devices = ", ".join(sorted({str(r.data["device"]) for r in found}))
                 shown = f"{fit:.0f} s ({devices}){_size(found)}"
             line.append(shown + number)
         rows.append(tuple(line))
     note = (
-        "Wall-clock time of one fit at K = 30 unless stated otherwise, including compilation but "
-        "not the choice of settings. Other fits ran on other cores and on the same accelerator. "
-        "Sampling: 4 chains of 500 + 1500 draws."
+        "Time of one fit at K = 30 unless stated otherwise, including compilation but not the "
+        "choice of settings: wall-clock time of an accelerator that other fits used too, or "
+        "seconds of all cores of a processor. Sampling: 4 chains of 500 + 1500 draws."
     )
     return Grid("Training time", ("method", *data), rows, (note,))
 

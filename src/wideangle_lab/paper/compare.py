@@ -91,6 +91,19 @@ def gains(
     return Gains(found, frozenset(counted), shared)
 
 
+def seconds_of(records: Sequence[Record]) -> float:
+    """Seconds of a fit: the fewest over splits, some of which chose settings in passing.
+
+    On a processor those of all its cores, because others used the machine.
+    """
+    return min(
+        r.data["cpu_seconds"]
+        if r.data["device"] == "cpu" and "cpu_seconds" in r.data
+        else r.data["seconds"]["fit"]
+        for r in records
+    )
+
+
 def pooled_group(records: Sequence[Record], groups: Iterable[str]) -> tuple[float, int]:
     """Accuracy (per cent) within groups of rows, over all replicates, and how many rows."""
     right, total = 0.0, 0

@@ -5,11 +5,11 @@ import pytest
 
 from wideangle_lab.paper.claims import FAILS, HOLDS, OPEN, Claim, Comparison, TimeClaim, summary
 from wideangle_lab.paper.classifier_claims import ablations, classifier_claims
-from wideangle_lab.paper.compare import Gains, converged
+from wideangle_lab.paper.compare import Gains, converged, seconds_of
 from wideangle_lab.paper.efforts import QUICK
 from wideangle_lab.paper.feature_claims import feature_ablations, feature_claims
 from wideangle_lab.paper.feature_methods import PROTOCOL, feature_cells
-from wideangle_lab.paper.records import Outcome, keep, read_all
+from wideangle_lab.paper.records import Outcome, Record, keep, read_all
 
 NOISE = np.array([-0.1, 0.05, 0.0, 0.1, -0.05])
 
@@ -162,6 +162,16 @@ def test_rare_categories_are_weighed_against_frequent_ones_in_all_samples(store)
     records = list(read_all(store.folder / "cells", "classifiers"))
     rare = of(classifier_claims(records), "Rare categories").comparisons[1]
     assert rare.gains.by_split == pytest.approx({0: 11.0, 1: 11.25})
+
+
+def test_a_fit_on_a_processor_has_the_seconds_of_its_cores(store):
+    first = store("adult9", "BMEM-PR", k=10, fit=90.0)
+    later = store("adult9", "BMEM-PR", k=10, seed=1, fit=50.0)
+    assert seconds_of([first, later]) == 50.0
+    shared = Record(later.cell, {**later.data, "cpu_seconds": 20.0}, later.path)
+    assert seconds_of([first, shared]) == 20.0
+    on_gpu = Record(later.cell, {**shared.data, "device": "a GPU"}, later.path)
+    assert seconds_of([on_gpu]) == 50.0
 
 
 def test_chains_count_by_what_is_compared(store):
