@@ -160,10 +160,13 @@ def variational(records: Iterable[Record]) -> tuple[list[tuple[str, str, str]], 
             f"| {_title(data)} | {len(pairs)} | {gains[data].base:.4f} | {effect.text()} "
             f"| {effect.detectable:.4f} | {points.text('+.2f')} | {used[0]:.1f}, {used[1]:.1f} |"
         )
+    what = "variational fits that leave experts unused"
+    if len(gains) < len(VARIATIONAL) // 2:
+        return [(what, f"cannot be decided with {len(gains)} tables", "")], "\n".join(lines)
     total = overall(list(gains.values()))
     clear = [p < CLEAR for p in holm([gain.p_value for gain in gains.values()])]
     lines.append("\nAfter Holm's correction the gain is clear on " + _named(gains, clear) + ".")
-    row = ("variational fits that leave experts unused", total.verdict, total.effect.text("+.2%"))
+    row = (what, total.verdict, total.effect.text("+.2%"))
     return [row], "\n".join(lines)
 
 

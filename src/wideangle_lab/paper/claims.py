@@ -118,7 +118,7 @@ class Claim(NamedTuple):
         numbers = sorted({len(one.gains.by_split) for one in made}) or [0]
         text = " to ".join(str(one) for one in dict.fromkeys((numbers[0], numbers[-1])))
         text += " split" if numbers[-1] == 1 else " splits"
-        if not self.decidable and not any(one.counts for one in made) and numbers[-1] > 1:
+        if made and not any(one.gains.converged for one in made):
             text += ", whose chains did not converge"
         return text
 
@@ -128,8 +128,7 @@ class Claim(NamedTuple):
         bound = f"{effect.interval[1]:{self.form}}{self.unit}"
         if self.decidable:
             return f"an effect above {bound} is excluded"
-        where = "of fits that were made" if any(c.counts for c in self.used) else "of such fits"
-        return f"an effect {where} above {bound} is excluded"
+        return f"an effect of these fits above {bound} is excluded"
 
     def show(self, number: float | None) -> str:
         """A number with its unit."""

@@ -59,7 +59,9 @@ def test_what_is_undecided_says_how_many_splits_and_what_is_excluded():
     assert single.verdict == f"{OPEN} with 1 split; no effect is excluded"
     assert single.effect is None
     stuck = claim(made(2.0, n=3, good=0))
-    assert "3 splits, whose chains did not converge; an effect of such fits above" in stuck.verdict
+    assert "3 splits, whose chains did not converge; an effect of these fits above" in stuck.verdict
+    few = claim(made(2.0, n=2))
+    assert "with 2 splits; an effect of these fits above" in few.verdict
     assert claim(NONE).verdict == f"{OPEN} with 0 splits; no effect is excluded"
 
 
