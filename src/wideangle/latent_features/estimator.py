@@ -266,15 +266,16 @@ class LatentFeatureModel(
     def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
         """Fit to rows that stay on disk, by exact sweeps over all of them.
 
-        Chains begin on a sample and then sweep over all rows, one after the other. Assignments
-        are kept on disk, a byte for each row and feature; memory does not depend on the number
-        of rows. Each kept draw has its features and the assignments of the sample.
+        Features are searched for in a sample, and chains sweep over all rows, ``n_jobs`` of them
+        at once. Assignments are kept on disk, a byte for each row and feature; memory does not
+        depend on the number of rows. Each kept draw has its features and the assignments of the
+        sample.
 
         Parameters
         ----------
         source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own; no missing
-            entries.
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own, which
+            chains may read at the same time; no missing entries.
         folder : path, optional
             Where assignments are kept during the fit; by default the system's temporary folder.
         """
@@ -297,13 +298,12 @@ class LatentFeatureModel(
         key = self._draw_seed()
         self.scaling_ = learn_scaling(disk.SlicedSource(source), standardise=self.standardise)
         sample, some = disk.draw_sample(source, self._seed)
-        rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
-        plan = self._plan()
-        task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
-        of_sample = fit(key, rows, [*rows], task)
-        where = source, self.scaling_, sample
-        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.verbose)
-        self._keep(fitted, len(sample))
+        n_chains = self.choice("inference").n_chains
+        in_memory = rows_in_memory(*self.scaling_.apply(some), n_chains)
+        task = self._task(some.shape, self._plan())
+        task = replace(task, design=task.design.without_births())
+        with disk.rows_on_disk(source, self.scaling_, sample, n_chains, folder) as rows:
+            self._keep(fit(key, in_memory, rows, task), len(sample))
         return self
 
     def _check(self, X: Any, reset: bool) -> Any:

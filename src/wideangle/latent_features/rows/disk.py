@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.infer.run import Progress
-from wideangle.latent_features.chain import Chain, Plan, run_chain
-from wideangle.latent_features.fit import Fitted
-from wideangle.latent_features.rows import HostRows, kept
+from wideangle.latent_features.rows import HostRows, Rows, kept
 from wideangle.latent_features.rows.memory import gram_of, take_columns
 from wideangle.latent_features.sampler.assignments import (
     Conditionals,
@@ -43,9 +40,7 @@ from wideangle.types import Key
 BLOCK_ROWS = 2**15
 """Rows handled at once."""
 SAMPLE_ENTRIES, SAMPLE_ROWS = 2**21, (2000, 20_000)
-"""The sample that chains begin on: number of entries, and bounds on the number of rows."""
-SAMPLE_SWEEPS = 50
-"""Fewest sweeps on the sample, where they are cheap."""
+"""The sample that is searched for features: number of entries, and bounds on the number of rows."""
 
 
 class Sums(NamedTuple):
@@ -270,46 +265,17 @@ class SlicedSource:
         return rows[start - starts[first] : stop - starts[first]]
 
 
-def fit_on_disk(
-    fitted: Fitted,
-    source: RowSource,
-    scaling: Any,
-    sample: np.ndarray,
-    design: Design,
-    plan: Plan,
-    folder: Any,
-    verbose: bool | None,
-) -> Fitted:
-    """Continue chains of a sample on all rows, which stay on disk, one chain after the other.
-
-    Assignments are kept in ``folder`` during the fit.
-    """
-    chains, interrupted = [], fitted.interrupted
-    total = len(fitted.chains) * plan.n_sweeps
-    with (
-        tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place,
-        Progress(total, 0, verbose) as bar,
-    ):
-        for number, warm in enumerate(fitted.chains):
-            if interrupted:
-                break
-            chain = Chain(jax.random.fold_in(warm.key, 1), warm.features, warm.tuning)
-            rows = DiskRows(source, scaling, Path(place), f"chain-{number}", sample)
-            done = number * plan.n_sweeps
-
-            def after(chain: Chain, done: int = done) -> bool:
-                bar.at(done + chain.n_done)
-                return False
-
-            try:
-                chain.features = rows.begin(chain.key, chain.features)
-                run_chain(chain, rows, design.without_births(), plan, after=after)
-            except KeyboardInterrupt:
-                interrupted = True
-            finally:
-                rows.close()
-            if chain.draws:
-                chains.append(chain)
-    if not chains:
-        raise KeyboardInterrupt("stopped before the first draw that is kept")
-    return Fitted(chains, fitted.objectives, interrupted)
+@contextmanager
+def rows_on_disk(
+    source: RowSource, scaling: Any, sample: np.ndarray, n_chains: int, folder: Any
+) -> Iterator[list[Rows]]:
+    """Rows of each chain; assignments are in ``folder`` while the block runs."""
+    with tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place:
+        rows = [
+            DiskRows(source, scaling, Path(place), f"chain-{i}", sample) for i in range(n_chains)
+        ]
+        try:
+            yield [*rows]
+        finally:
+            for one in rows:
+                one.close()
