@@ -116,7 +116,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(feature_rows, "THREADED_WORK", 0)
     found = []
     for n_threads in (1, 2, 3):
-        monkeypatch.setattr(machine_code, "n_threads", lambda n=n_threads: n)
+        monkeypatch.setattr(machine_code, "threads_of_loops", lambda n=n_threads: n)
         found.append(MemoryRows(matrix).cross(used))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
@@ -124,7 +124,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(monkeypatch):
 
 
 def test_a_worker_has_its_share_of_the_threads():
-    n_all = machine_code.n_threads()
-    with ThreadPoolExecutor(1, initializer=machine_code.share_threads, initargs=(n_all,)) as pool:
-        assert pool.submit(machine_code.n_threads).result() == 1
-    assert machine_code.n_threads() == n_all
+    n_all = machine_code.threads_of_loops()
+    with ThreadPoolExecutor(1, initializer=machine_code.use_threads, initargs=(1,)) as pool:
+        assert pool.submit(machine_code.threads_of_loops).result() == 1
+    assert machine_code.threads_of_loops() == n_all

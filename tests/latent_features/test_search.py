@@ -193,7 +193,7 @@ def test_constant_rows_are_one_feature(dtype):
 
 def test_rows_given_many_times_are_explained():
     data = np.repeat(5.0 * np.random.default_rng(0).normal(size=(3, 20)), 50, axis=0)
-    start = search(data, max_features=10, hops=5)
+    start = search(data, max_features=10, hops=20)
     assert len(start.features) == 3
     np.testing.assert_allclose(start.assignments @ start.features, data, atol=0.05)
 
