@@ -39,7 +39,7 @@ def begin(design, seed=0, place="host"):
 @pytest.mark.usefixtures("compile_quickly")
 def test_the_device_makes_the_sweeps_of_the_host(monkeypatch):
     """The same keys and the same moves: the same chain, up to rounding."""
-    design = Design(n_relocations=2, n_null_moves=1, n_anchored_moves=1)
+    design = Design(n_relocations=2, n_births=2)
     plan = Plan(n_warmup=2, n_draws=3, thin=2)
     device, host = (run_chain(*begin(design, place=p), design, plan) for p in ("device", "host"))
     assert device.n_done == host.n_done == plan.n_sweeps

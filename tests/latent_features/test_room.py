@@ -29,7 +29,7 @@ from wideangle_lab.calibration.features import pitman_yor
 
 LIMIT = 4.2
 POWER_LAW = Design("gaussian", False)
-MANY_BIRTHS = Design("gaussian", False, n_null_moves=10, n_anchored_moves=10)
+MANY_BIRTHS = Design("gaussian", False, n_births=20)
 
 
 def test_arrays_of_another_size_hold_the_same_features():
@@ -69,7 +69,7 @@ def test_wide_arrays_grow_only_for_features_in_use():
 def test_host_and_device_leave_the_same_assignments_alone(monkeypatch):
     """Arrays that never grow: some sweeps do without assignments, on the device the same ones."""
     monkeypatch.setattr(lfm_state, "WIDE", 0)
-    design = Design("gaussian", False, n_null_moves=1, n_anchored_moves=1)
+    design = Design("gaussian", False, n_births=2)
     plan = Plan(1, 12, 1)
     chains = []
     for place in ("host", "device"):

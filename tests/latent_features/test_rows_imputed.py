@@ -49,7 +49,7 @@ def test_gaps_get_the_distribution_of_the_model_and_seen_entries_stay(kind, offs
     shift = 0.0 if offset is None else offset
     state, found = state_of(USED, VECTORS, 0.49), []
     for key in jax.random.split(jax.random.key(1), 2000):
-        rows.refresh(jax.random.fold_in(key, 0), state)
+        rows.refresh(key, state)
         found.append(entries(rows))
     found = np.array(found)
     np.testing.assert_allclose(found[:, ~GAPS], np.tile((ROWS - shift)[~GAPS], (2000, 1)))
@@ -82,7 +82,7 @@ def test_the_first_guess_is_the_mean_of_what_is_seen(kind, offset):
 def test_sums_follow_what_stands_in_the_gaps(kind):
     rows = ImputedRows(kind(HOLED), OFFSET)
     before = rows.energy
-    rows.refresh(jax.random.fold_in(jax.random.key(3), 0), state_of(USED, VECTORS, 1.0))
+    rows.refresh(jax.random.key(3), state_of(USED, VECTORS, 1.0))
     full = entries(rows)
     assert rows.energy == pytest.approx(np.sum(full**2))
     assert rows.energy != before
@@ -119,5 +119,5 @@ def test_entries_stored_twice_count_once():
 
 def test_single_precision_stays_so():
     rows = ImputedRows(HOLED.astype(np.float32), OFFSET)
-    rows.refresh(jax.random.fold_in(jax.random.key(0), 0), state_of(USED, VECTORS, 1.0))
+    rows.refresh(jax.random.key(0), state_of(USED, VECTORS, 1.0))
     assert entries(rows).dtype == np.float32

@@ -27,8 +27,8 @@ from wideangle_lab.calibration.feature_problem import (
 )
 
 ROOM, N_STATES = 40, 4000
-CYCLES = {"n_null_moves": 0, "n_anchored_moves": 0, "n_cycles": 6}
-BIRTHS = {"n_null_moves": 6, "n_anchored_moves": 6, "n_cycles": 2}
+CYCLES = {"n_births": 0, "n_cycles": 6}
+BIRTHS = {"n_births": 12, "n_cycles": 2}
 
 
 def restarts(features, moves):

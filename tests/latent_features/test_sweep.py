@@ -72,7 +72,7 @@ def test_sweeps_leave_the_power_law_model_alone(design):
 @pytest.mark.parametrize("features", ["gaussian", "polar"])
 def test_many_births_and_deaths_leave_the_joint_distribution_alone(features):
     """What few of them do wrong is too rare to be seen."""
-    design = Design(features, False, n_null_moves=10, n_anchored_moves=10, n_cycles=20)
+    design = Design(features, False, n_births=20, n_cycles=20)
     verdict = geweke(design, n=6000, n_sweeps=6, seed=4)
     assert verdict.worst < LIMIT, verdict.z
 

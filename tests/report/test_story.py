@@ -164,6 +164,9 @@ def test_every_caution_has_its_cause(expert_run, wine_run, feature_run):
     model = copy.copy(feature_run.model)
     model.presence_ = np.where(np.arange(model.n_components_) == 1, 0.6, 1.0)
     assert "more than a tenth of the draws: feature 2." in said(replace(feature_run, model=model))
+    assert "than columns" not in said(feature_run)
+    model.n_features_in_ = 1
+    assert "more features" in said(replace(feature_run, model=model))
 
 
 def test_cards_are_the_metrics(expert_run, feature_run):

@@ -20,10 +20,10 @@ from wideangle.infer.run import COMPILING, Progress
 from wideangle.infer.stopping import Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
 from wideangle.latent_features.rows import Rows
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.search.start import Start, find_features
+from wideangle.latent_features.rows.memory import MemoryRows, width_for
+from wideangle.latent_features.search.start import Start, find_features, nothing
 from wideangle.latent_features.settings import Values, first_guess
-from wideangle.latent_features.state import ROOMS, Design, room_for
+from wideangle.latent_features.state import ROOMS, Design
 from wideangle.machine_code import threads_of_loops, use_threads
 from wideangle.threads import n_threads
 from wideangle.types import Key
@@ -134,7 +134,7 @@ def fit(
         # work is lost, and no search has to be repeated.
         work.save_all(objectives)
         bar.at(sum(work.counts), COMPILING)
-        work.compile()
+        work.compile(work.chains[0])
         if task.max_time is not None and not any(work.counts):
             deadline = began + CLIMB_TIME * task.max_time
             work.pool(on_all(lambda i: work.climb(i, deadline), "improving the features"))
@@ -255,20 +255,20 @@ class _Work:
             hyper = hyper._replace(rate=first_guess(best, values, design, rows).rate)
         return begin_chain(self.keys[i], start.features, start.assignments, hyper)
 
-    def compile_early(self, start: Start) -> None:
-        """Compile the sweeps while the search runs, if features are few.
+    def compile_early(self) -> None:
+        """Compile the sweeps for few features while the search runs, if rows are not too many.
 
-        With many features their number, and so the size of the arrays, may still change.
+        For many rows the sizes of arrays depend on the number of features.
         """
-        if self.chains[0] is None and room_for(len(start.features)) == ROOMS[0]:
-            chain = self.chain_from(0, start, start)
-            self.rows[0].compile(chain.key, chain.features, self.task.design)
-            self.compiled = chain.features.room
+        rows = self.in_memory[0]
+        if self.chains[0] is None and width_for(0, ROOMS[0], rows.n_rows) == ROOMS[0]:
+            none = nothing(rows, self.task.values.noise_variance)
+            self.compile(self.chain_from(0, none, none))
 
-    def compile(self) -> None:
+    def compile(self, chain: Chain) -> None:
         """Compile the sweeps, unless already compiled."""
-        chain = self.chains[0]
         if chain.features.room != self.compiled:
+            self.compiled = chain.features.room
             self.rows[0].compile(chain.key, chain.features, self.task.design)
 
     def climb(self, i: int, deadline: float) -> np.ndarray:
@@ -406,14 +406,12 @@ def _searched(work: _Work, on_all: Callable[..., list[Any]]) -> list[Start]:
     n_chains, rows = work.task.n_chains, work.rows[0]
     for one in work.in_memory:
         one.start_search()
-    found = on_all(work.search, SEARCHING, n_searches(rows, n_chains))
+    searches = [partial(work.search, i) for i in range(n_searches(rows, n_chains))]
+    first: list[Callable[[], Any]] = [work.compile_early, *searches]
+    _, *found = on_all(lambda i: first[i](), SEARCHING, len(first))
     _pass_on(work.stop.is_set())
     best = sorted(found, key=lambda start: -start.objective)[:n_chains]
-    works: list[Callable[[], Any]] = [
-        partial(work.improve, i, start) for i, start in enumerate(best)
-    ]
-    works.insert(0, partial(work.compile_early, best[0]))
-    _, *found = on_all(lambda i: works[i](), SEARCHING, len(works))
+    found = on_all(lambda i: work.improve(i, best[i]), SEARCHING)
     _pass_on(work.stop.is_set())
     return found
 

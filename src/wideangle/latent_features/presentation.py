@@ -325,6 +325,12 @@ the data need.
         if model.n_components_ == 0:
             return ["No feature is worth its cost: the rows look like noise around zero."]
         sentences = disagreements(model.start_objectives_, model.matched_.n_disputed, model.n_rows_)
+        if model.n_components_ > model.n_features_in_:
+            sentences.append(
+                f"There are more features ({model.n_components_}) than columns "
+                f"({model.n_features_in_}): on/off features then stand for amounts that vary, in "
+                "many ways that fit equally well. Factor analysis describes such rows with fewer."
+            )
         if "hidden_error" in m and m["hidden_error"] >= m["hidden_error_of_mean"]:
             sentences.append(
                 "Hidden entries are predicted no better than by column means: the features "

@@ -212,8 +212,7 @@ def design_of(
         noise=Gamma(1.0, 0.05),
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
-        n_anchored_moves=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
-        n_null_moves=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
+        n_births=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
         n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 16)),
     )
     return design, Values(alpha, discount, strength, noise, concentration, rate)

@@ -86,17 +86,10 @@ class Design:
     n_relocations: int = 16
     """Single features proposed another place in the order, per sweep, in addition to a move of all
     at once."""
-    n_null_moves: int = 3
-    """Births or deaths of features that explain nothing, per sweep."""
-    n_anchored_moves: int = 3
+    n_births: int = 6
     """Births or deaths of features that explain a row, and others with it, per sweep."""
     n_cycles: int = 8
     """Small features that are moved separately, per sweep."""
-
-    @property
-    def n_births(self) -> int:
-        """Features that may be born in a sweep."""
-        return self.n_null_moves + self.n_anchored_moves
 
     @property
     def n_spare(self) -> int:
@@ -105,7 +98,7 @@ class Design:
 
     def without_births(self) -> Design:
         """The same without the moves that look at all rows at once."""
-        return replace(self, n_null_moves=0, n_anchored_moves=0, n_cycles=0)
+        return replace(self, n_births=0, n_cycles=0)
 
     def __post_init__(self) -> None:
         if unknown := self.learned - set(LEARNABLE):

@@ -40,6 +40,9 @@ WORTH_A_DEVICE = 2**20
 NO_STEPS = Steps(np.zeros(()), np.zeros(()))
 
 
+_key_of_sweep = jax.jit(jax.random.fold_in)
+
+
 class Span(NamedTuple):
     """The next sweeps of a chain."""
 
@@ -115,7 +118,7 @@ class HostRows(Rows):
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:
         """One sweep."""
-        warming, key = span.first < span.n_warmup, jax.random.fold_in(key, span.first)
+        warming, key = span.first < span.n_warmup, _key_of_sweep(key, span.first)
         steps = steps_of(tuning, warming) if design.hamiltonian else NO_STEPS
         self.refresh(key, features)
         features, info = self.sweep(key, features, design, steps)

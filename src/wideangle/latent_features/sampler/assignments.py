@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,38 +84,25 @@ def decide(logit: Array, uniform: Array) -> Array:
     return (logit > 0) ^ (uniform < jax.nn.sigmoid(-jnp.abs(logit)))
 
 
-class Blocks(Protocol):
-    """Blocks of rows while coupled columns are redrawn."""
+class Blocks(NamedTuple):
+    """Blocks of rows while coupled columns are redrawn: here one, with all rows."""
+
+    assignments: np.ndarray
+    left: np.ndarray
+    """Products of the residuals with the coupled columns."""
 
     def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Index of the first row, assignments, and products of residuals with coupled columns."""
-        ...
+        """Index of the first row, assignments, and products of every block."""
+        yield 0, self.assignments, self.left
 
     def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
-        """Write back a changed block."""
-        ...
+        """Write back a changed block; here the arrays themselves were changed."""
 
     def place(self, log_unused: float) -> tuple[float, float]:
         """The sum of such numbers over the processes with earlier rows, and over all.
 
         ``log_unused`` is the log probability that none of the rows of this process uses a feature.
         """
-        ...
-
-
-class _InMemory(NamedTuple):
-    """All rows as one block."""
-
-    assignments: np.ndarray
-    left: np.ndarray
-
-    def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        yield 0, self.assignments, self.left
-
-    def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
-        """Nothing to do: the arrays themselves were changed."""
-
-    def place(self, log_unused: float) -> tuple[float, float]:
         return 0.0, log_unused
 
 
@@ -182,7 +169,7 @@ def sweep_rows(
     )
     left = sweep_block(given, 0, assignments, products)
     in_use = assignments[:, : given.last].any(axis=0)
-    sweep_coupled(given, _InMemory(assignments, left), in_use, n_rows)
+    sweep_coupled(given, Blocks(assignments, left), in_use, n_rows)
     return assignments
 
 
@@ -205,12 +192,11 @@ def sweep_block(
     return left
 
 
-def sweep_coupled(
-    given: Conditionals, blocks: Blocks, before_in_use: np.ndarray, n_rows: int
-) -> None:
+def sweep_coupled(given: Conditionals, blocks: Any, before_in_use: np.ndarray, n_rows: int) -> None:
     """Redraw the columns from the last active one on: nothing later is active, so rows are coupled.
 
-    ``before_in_use`` says which of the earlier columns any row uses.
+    ``blocks`` are as :class:`Blocks`; ``before_in_use`` says which of the earlier columns any row
+    uses.
     """
     ceiling = 1.0 / n_rows
     earlier = np.flatnonzero(before_in_use)

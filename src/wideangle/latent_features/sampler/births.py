@@ -6,31 +6,26 @@ parts is updated once a sweep given the others. Here they have separate moves, w
 the slice held fixed. A feature is *small* while its weight is below :math:`c` (:func:`small`);
 moves keep it small, so the set of small features to choose from is the same before and after.
 
-In a birth a weight :math:`\mu` comes from the rate :math:`\rho` of the process above s (and below
-c), and with K' possible victims of the reverse death the log acceptance ratio is
+A *birth* starts from a random row a, its anchor: a weight :math:`\mu` from the rate :math:`\rho` of
+the process above s (and below c), a vector drawn from its distribution given that the anchor uses
+it, and the other rows from their conditional distribution. With
+:math:`l_n = (e_n\cdot w - |w|^2/2)/\sigma^2`, residuals e and K' possible victims of the reverse
+death the log acceptance ratio is
 
 .. math:: \log\int\!\rho + F + \Delta\log p_{\mathrm{chain}}
           - \log K' + \log b_{\mathrm{old}} - \log b_{\mathrm{new}}
 
 with b the bound of the level (for a rate with a factor :math:`(1-u)^{c+d-1}`, its log at
-:math:`\mu` is added). A death has the opposite ratio.
-
-*Null*: a vector from the prior (directions uniform), and the rows that use it from their
-conditional distribution: a feature that explains nothing. With
-:math:`l_n = (e_n\cdot w - |w|^2/2)/\sigma^2` and residuals e,
-:math:`F = \sum_n\log(1-\mu+\mu e^{l_n})`; a birth that no row uses is rejected; any small feature
-that is used may die.
-
-*Anchored*: a random row a, a vector drawn from its distribution given that this row uses it, and
-the other rows from their conditional distribution. For polar features of length r, the direction
-from :math:`\mathrm{vMF}(r\,e_a/\sigma^2)`,
+:math:`\mu` is added). For polar features of length r, the direction comes from
+:math:`\mathrm{vMF}(r\,e_a/\sigma^2)`, and
 
 .. math:: F = \log N - \log m + \log\mu + G_D(r|e_a|/\sigma^2) - r^2/2\sigma^2
           + \sum_{n\ne a}\log(1-\mu+\mu e^{l_n})
 
-with m the rows that use it, of which a death chooses one as its anchor; for Gaussian ones the two
-terms with r are the ratio of the densities of row a with and without a feature. So features that
-explain the noise of a few rows are born, and die, as a whole.
+with m the rows that use it; for Gaussian ones the two terms with r are the ratio of the densities
+of row a with and without a feature. A *death* chooses a small feature that is used and one of its
+rows as the anchor, and has the opposite ratio. So features that explain the noise of a few rows
+come and go as a whole.
 
 *Cycle* of a small feature: weight and length with its column summed out, by random steps of
 :math:`(\log\mu, \log r)` on
@@ -46,7 +41,6 @@ small steps.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -73,7 +67,6 @@ from wideangle.latent_features.state import Design, Features, Hyper, level_bound
 from wideangle.priors import stick_breaking
 from wideangle.priors.mutual_angular import pull_in_order
 from wideangle.sphere import vmf
-from wideangle.sphere.geometry import normalise
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
 
@@ -141,11 +134,7 @@ def birth_moves(
     """
     pool = gather(features, products, design)
     setting = _setting(features, rows, lengths, level, design)
-    kinds = (
-        (design.n_null_moves, partial(_birth_or_death, anchored=False)),
-        (design.n_anchored_moves, partial(_birth_or_death, anchored=True)),
-        (design.n_cycles, _cycle),
-    )
+    kinds = (design.n_births, _birth_or_death), (design.n_cycles, _cycle)
     n_moves = sum(n for n, _ in kinds)
     dim = features.components.directions.shape[1]
     chances = _draw_chances(key, n_moves, dim, setting) if n_moves else None
@@ -195,42 +184,26 @@ def _draw_chances(key: Key, n: int, dim: int, setting: Setting) -> Chances:
 
 
 def _birth_or_death(
-    chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design, *, anchored: bool
+    chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design
 ) -> Pool:
-    """Birth or death of a feature that explains a row, and others with it, or nothing."""
+    """Birth or death of a feature that explains a row, and others with it."""
     birth = chances.uniforms[0] < 0.5  # noqa: PLR2004
     candidates = small_ones(pool, setting)
     old = at_slot(pool, pick(chances.picks[0], candidates))
     without = take_out(pool, jnp.where(birth, len(candidates), old.slot))
-    vector, anchor = _newborn(chances, turn, setting, design), None
-    if anchored:
-        row = chances.picks[1] % len(old.column)
-        anchor = _anchor(
-            without, jnp.where(birth, row, pick(chances.picks[1], old.column > 0)), setting
-        )
-        vector = _given_row(chances, anchor.rest, vector, setting.hyper, design)
+    row = chances.picks[1] % len(old.column)
+    row = jnp.where(birth, row, pick(chances.picks[1], old.column > 0))
+    anchor = _anchor(without, row, setting)
+    vector = _newborn(chances, setting.lengths[turn], anchor.rest, setting.hyper, design)
     product = setting.rows.products(vector.directions[None])[:, 0] * vector.magnitudes
     empty = jnp.zeros_like(old.column)
     one = choose(birth, Feature(empty_slot(pool), chances.weight, *vector, empty, product), old)
     gain = _gain(without, one, setting.hyper)
-    column = decide(_logit(one.weight) + gain, chances.rows)
-    if anchor is not None:
-        column |= anchor.here
+    column = decide(_logit(one.weight) + gain, chances.rows) | anchor.here
     one = one._replace(column=jnp.where(birth, column.astype(gain.dtype), one.column))
-    possible = jnp.where(birth, jnp.any(column), jnp.any(candidates))
-    offer = Offer(birth, possible, jnp.sum(candidates) + birth)
-    if anchor is None:
-        fit = log_used(one.weight, gain)
-    else:
-        fit = _anchored_fit(one, gain, anchor, setting.hyper, design)
+    offer = Offer(birth, birth | jnp.any(candidates), jnp.sum(candidates) + birth)
+    fit = _anchored_fit(one, gain, anchor, setting.hyper, design)
     return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
-
-
-def _newborn(chances: Chances, turn: Array, setting: Setting, design: Design) -> Components:
-    """A vector from the prior, its direction uniform."""
-    if design.features == "gaussian":
-        return Components.from_vectors(chances.side / jnp.sqrt(setting.hyper.rate))
-    return Components(normalise(chances.side), setting.lengths[turn])
 
 
 class Anchor(NamedTuple):
@@ -286,17 +259,16 @@ def _settle(
     return put(without, one._replace(slot=jnp.where(present, one.slot, len(without.weights))))
 
 
-def _given_row(
-    chances: Chances, rest: Array, newborn: Components, hyper: Hyper, design: Design
+def _newborn(
+    chances: Chances, length: Scalar, rest: Array, hyper: Hyper, design: Design
 ) -> Components:
-    """A vector given that one row uses it, from a prior draw (its length, or its noise)."""
+    """A vector given that one row uses it; the length of a polar one is from the prior."""
     if design.features == "gaussian":
         shrink = 1 / (1 + hyper.noise_variance * hyper.rate)
-        draw = shrink * rest + jnp.sqrt(1 - shrink) * newborn.vectors
-        return Components.from_vectors(draw)
-    natural = newborn.magnitudes / hyper.noise_variance * rest
-    drawn = vmf.sample(chances.key, natural, gaussian=chances.side)
-    return Components(drawn.astype(rest.dtype), newborn.magnitudes)
+        spread = jnp.sqrt((1 - shrink) / hyper.rate)
+        return Components.from_vectors(shrink * rest + spread * chances.side)
+    drawn = vmf.sample(chances.key, length / hyper.noise_variance * rest, gaussian=chances.side)
+    return Components(drawn.astype(rest.dtype), length)
 
 
 def _anchored_fit(

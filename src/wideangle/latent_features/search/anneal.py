@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.sampler.assignments import Conditionals, sweep_block
 from wideangle.latent_features.state import price
 from wideangle.machine_code import njit
 
@@ -22,6 +23,9 @@ ROUNDS, LAST_ROUNDS = 8, 3
 """EM rounds of a launch, and how many of them use the model's noise."""
 SETTLING = 2
 """Rounds of the final climb."""
+CERTAINLY = 1e12
+"""Factor of log-odds after which the likelier value is certain."""
+NOTHING = np.zeros(0)
 LARGEST_HALVING = 6
 """A launch begins with at least 2^-6 of the rows, those most like its seed."""
 
@@ -238,53 +242,38 @@ def draw_assignments(
 
     The data enter through X W' and W W' once; a pass costs N K times the features of a row.
     """
-    found = np.ascontiguousarray(assignments).copy()
+    found = np.array(assignments, np.uint8, order="C")
     if found.shape[1] == 0:
         return found
     products = rows.products(features)
-    gram = features @ features.T
+    inner = (features @ features.T).astype(products.dtype)
     for _ in range(n_passes):
         share = (found.sum(axis=0) + 0.5) / (rows.n_rows + 1.0)
-        logits = np.log(share) - np.log1p(-share)
-        drawn = np.random.default_rng(0) if rng is None else rng
-        _pass(drawn, products, gram, logits, 1.0 / variance, found, rng is None)
+        log_odds = np.log(share) - np.log1p(-share)
+        _pass(rng, products, inner, log_odds, 1.0 / variance, found)
     return found
 
 
-@njit()
-def _explain(gram, row, scores):
-    """Set scores to W W' z."""
-    scores[:] = 0.0
-    for k in range(len(row)):
-        if row[k]:
-            for j in range(len(row)):
-                scores[j] += gram[k, j]
-
-
-@njit()
-def _flip(gram, row, scores, k, value):
-    """Set z_k and keep scores = W W' z."""
-    sign = 1.0 if value else -1.0
-    row[k] = value
-    for j in range(len(row)):
-        scores[j] += sign * gram[k, j]
-
-
-@njit()
-def _pass(rng, products, gram, logits, precision, assignments, climbs):
-    scores = np.empty(len(gram))
-    for n in range(len(assignments)):
-        row = assignments[n]
-        _explain(gram, row, scores)
-        for k in range(len(gram)):
-            alone = products[n, k] - scores[k] + row[k] * gram[k, k]
-            t = logits[k] + (alone - 0.5 * gram[k, k]) * precision
-            if climbs or abs(t) > 36.0:  # noqa: PLR2004  # beyond double precision: no draw needed
-                value = t > 0.0
-            else:
-                value = rng.random() * (1.0 + math.exp(-t)) < 1.0
-            if value != row[k]:
-                _flip(gram, row, scores, k, value)
+def _pass(
+    rng: np.random.Generator | None,
+    products: np.ndarray,
+    inner: np.ndarray,
+    log_odds: np.ndarray,
+    precision: float,
+    assignments: np.ndarray,
+) -> None:
+    """One pass in place, by the kernel of the sampler's sweeps."""
+    size, dtype = len(inner), products.dtype
+    keys = np.zeros((2, size), np.uint32)
+    factor = CERTAINLY
+    if rng is not None:
+        keys = rng.integers(2**32, size=(2, size), dtype=np.uint32)
+        factor = 1.0
+    odds = (factor * log_odds).astype(dtype)
+    given = Conditionals(
+        keys, NOTHING, NOTHING, inner, log_odds, odds, dtype.type(factor * precision), last=size
+    )
+    sweep_block(given, 0, assignments, products)
 
 
 # ---------------------------------------------------------------- new features
@@ -329,35 +318,43 @@ def launch(rng: np.random.Generator, residual: np.ndarray, variance: float) -> L
     return Launch(centre.astype(float), share) if share > 0 else None
 
 
-@njit()
+@njit(fastmath={"contract", "reassoc"})
 def _climb(residual, centre, variance):
     """Move ``centre`` by EM; return the share of rows that have it, 0 if it lost them all."""
-    n_rows, n_warm = len(residual), ROUNDS - LAST_ROUNDS
+    n_rows, dim = residual.shape
+    n_warm, sums = ROUNDS - LAST_ROUNDS, np.empty(dim)
     share, spread = 0.5, variance
-    weights = np.empty(n_rows, residual.dtype)
     for i in range(ROUNDS):
-        square = float(np.dot(centre, centre))
+        square = 0.0
+        for d in range(dim):
+            square += centre[d] * centre[d]
+            sums[d] = 0.0
         if not square > 0.0:
             return 0.0
-        along = np.dot(residual, centre)
         # One hard round, then rounds at the noise along c, then rounds at the model's noise.
         noise = max(variance, spread) if i < n_warm else variance
         logit = math.log(share / (1.0 - share))
         total, gaps = 0.0, 0.0
         for n in range(n_rows):
-            t = logit + (along[n] - 0.5 * square) / noise
+            along = 0.0
+            for d in range(dim):
+                along += residual[n, d] * centre[d]
+            t = logit + (along - 0.5 * square) / noise
             if i == 0 or abs(t) > 36.0:  # noqa: PLR2004
                 weight = 1.0 if t > 0.0 else 0.0
             else:
                 weight = 1.0 / (1.0 + math.exp(-t))
-            weights[n] = weight
             total += weight
-            gaps += (1.0 - weight) * along[n] ** 2 + weight * (along[n] - square) ** 2
+            gaps += (1.0 - weight) * along**2 + weight * (along - square) ** 2
+            if weight > 0.0:
+                for d in range(dim):
+                    sums[d] += weight * residual[n, d]
         if total < 0.5:  # noqa: PLR2004  # less than half a row: nothing there
             return 0.0
         share = min(total / n_rows, 1.0 - 1e-6)
         spread = gaps / (n_rows * square)
-        centre[:] = np.dot(weights, residual) / total
+        for d in range(dim):
+            centre[d] = sums[d] / total
     return share
 
 

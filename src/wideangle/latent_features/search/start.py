@@ -425,7 +425,7 @@ def project(
         rows, assignments = rows.take(some), assignments[some]
     others = np.delete(np.arange(len(best.features)), members)
     basis = np.linalg.qr(best.features[members].T)[0].T
-    left = rows.products(basis).astype(float)
+    left = rows.products(basis)
     left -= assignments[:, others] @ (best.features[others] @ basis.T)
     small = Problem(MemoryRows(left), problem.full_dim)
     return Cluster(members, basis, small, best.features[members] @ basis.T, assignments[:, members])
