@@ -68,7 +68,7 @@ def reproduce(
         list[str],
         typer.Argument(
             help="Numbers of the paper's tables (1 to 13), `all` of them, or suites of cells "
-            "(`classifiers`, `features`, and `small-data`, a study of ours)."
+            "(`classifiers`, `features`)."
         ),
     ],
     data: Annotated[
@@ -79,9 +79,6 @@ def reproduce(
     ] = None,
     experts: Annotated[
         list[int] | None, typer.Option("--experts", help="Only these numbers of experts.", min=1)
-    ] = None,
-    size: Annotated[
-        list[int] | None, typer.Option("--size", help="small-data: numbers of rows.", min=1)
     ] = None,
     seed: Annotated[
         list[int] | None, typer.Option("--seed", help="Seeds of splits and fits.", min=0)
@@ -95,7 +92,8 @@ def reproduce(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="The paper's protocol: 5 splits, 5-fold cross-validation of every row."
+            "--full",
+            help="The paper's protocol: 5-fold cross-validation of every row, long chains.",
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes of this machine.")] = 1,
@@ -120,8 +118,9 @@ def reproduce(
 
     Every finished cell is a record in the folder; cells that have one are not run again, so a run
     that was stopped continues where it was. Cells that several tables need are run once. Between
-    `--quick` and `--full` lies what the records of this repository were made with: one split, and
-    settings chosen on a fifth of the training rows. Data files: see `wideangle datasets`.
+    `--quick` and `--full` lies what the records of this repository were made with: five splits, and
+    settings of mixtures chosen on a fifth of the training rows of the first. Data files: see
+    `wideangle datasets`.
     """
     from wideangle_lab.paper import reproduce as paper
 
@@ -136,13 +135,11 @@ def reproduce(
         "tune": tune,
     }
     level = "quick" if quick else "full" if full else "usual"
-    small = quick and "small-data" in tables
     choice = paper.Choice(
-        data=tuple(data or (("experts",) if small else ())),
+        data=tuple(data or ()),
         methods=tuple(method or ()),
         experts=tuple(experts or ((5,) if quick else ())),
-        sizes=tuple(size or ((200,) if quick else ())),
-        seeds=tuple(seed or ((0, 1) if small else ())),
+        seeds=tuple(seed or ()),
         level=level,
         changes={name: value for name, value in changes.items() if value is not None},
     )

@@ -52,7 +52,6 @@ def test_sums_equal_those_of_numpy(kind, offset, dtype, tolerance, width, densit
     np.testing.assert_allclose(rows.cross(assignments), assignments.T @ plain, **close)
     np.testing.assert_allclose(rows.row_energy(), np.sum(plain**2, 1), **close)
     np.testing.assert_allclose(rows.energy, np.sum(plain**2), rtol=tolerance)
-    np.testing.assert_allclose(rows.mean(), plain.mean(0), **close)
 
 
 def test_results_have_the_type_of_the_data_except_long_sums(kind):

@@ -63,7 +63,9 @@ from wideangle.settings import (
     Sampling,
     as_plain,
 )
+from wideangle.sharding import reading_share
 from wideangle.sphere.geometry import Diversity, diversity
+from wideangle.streaming.sources import neighbours
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
@@ -284,7 +286,9 @@ class LatentFeatureModel(
 
         Chains begin on a sample and then sweep over all rows, one after the other. Assignments
         are kept on disk, a byte for each row and feature; memory does not depend on the number
-        of rows. Each kept draw has its features and the assignments of the sample.
+        of rows. Each kept draw has its features and the assignments of the sample. Under
+        ``rows_over`` of several processes each reads and keeps a part of the rows; the draws are
+        those of one process.
 
         Parameters
         ----------
@@ -311,14 +315,17 @@ class LatentFeatureModel(
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         key = self._draw_seed()
-        self.scaling_ = learn_scaling(disk.SlicedSource(source), standardise=self.standardise)
-        sample, some = disk.draw_sample(source, self._seed)
+        share = reading_share(len(source.starts) - 1)
+        _, own = neighbours(source, share)
+        slices = disk.SlicedSource(own)
+        self.scaling_ = learn_scaling(slices, standardise=self.standardise, share=share)
+        sample, some = disk.draw_sample(source, self._seed, share)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
         task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
         of_sample = fit(key, rows, [*rows], task)
         where = source, self.scaling_, sample
-        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.verbose)
+        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.verbose, share)
         self._keep(fitted, len(sample))
         return self
 

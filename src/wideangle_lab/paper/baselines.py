@@ -7,7 +7,7 @@ their margins are converted to probabilities by Platt scaling, also fitted by cr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,24 +117,36 @@ NAMES = {
 
 
 def fit_baseline(
-    name: str, X: Any, y: np.ndarray, *, seed: int, n_folds: int
+    name: str,
+    X: Any,
+    y: np.ndarray,
+    *,
+    seed: int,
+    n_folds: int,
+    chosen: Mapping[str, Any] | None = None,
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The tuned classifier, fitted to all training rows, its chosen settings, and diagnostics."""
+    """The tuned classifier, fitted to all training rows, its chosen settings, and diagnostics.
+
+    Settings that were ``chosen`` before are used as they are.
+    """
     X = sp.csr_array(X) if sp.issparse(X) else X
     scaled = MaxAbsScaler().fit_transform(X)
     length = float(scaled.multiply(scaled).sum() if sp.issparse(scaled) else np.sum(scaled**2))
     model, grid, scoring = BASELINES[name](seed, (X.shape[0], length / X.shape[0] or 1.0))
     folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
-    search = GridSearchCV(model, grid, scoring=scoring, cv=folds, n_jobs=n_threads())
-    search.fit(X, y)
-    chosen = {key.rpartition("__")[2]: value for key, value in search.best_params_.items()}
-    score = float(search.best_score_)
-    best = search.best_estimator_
+    if chosen is None:
+        search = GridSearchCV(model, grid, scoring=scoring, cv=folds, n_jobs=n_threads())
+        best = search.fit(X, y).best_estimator_
+        chosen = {key.rpartition("__")[2]: value for key, value in search.best_params_.items()}
+        sign, score = (100, "accuracy") if scoring == "accuracy" else (-1, "log_loss")
+        chosen[f"validation_{score}"] = sign * float(search.best_score_)
+    else:
+        chosen = {plain: chosen[plain] for plain in (key.rpartition("__")[2] for key in grid)}
+        best = model.set_params(**dict(zip(grid, chosen.values(), strict=True))).fit(X, y)
     found = {"n_used": best[-1].n_used_} if name == "ISVM" else {}
     if scoring == "accuracy":
-        best = CalibratedClassifierCV(best, cv=folds, ensemble=False, n_jobs=n_threads())
-        return best.fit(X, y), {**chosen, "validation_accuracy": 100 * score}, found
-    return best, {**chosen, "validation_log_loss": -score}, found
+        best = CalibratedClassifierCV(best, cv=folds, ensemble=False, n_jobs=n_threads()).fit(X, y)
+    return best, dict(chosen), found
 
 
 def n_threads() -> int:

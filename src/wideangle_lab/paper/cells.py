@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-CLASSIFIERS, SMALL_DATA, FEATURES = "classifiers", "small-data", "features"
+CLASSIFIERS, FEATURES = "classifiers", "features"
 
 
 class Effort(NamedTuple):
@@ -36,15 +36,13 @@ class Cell:
     """Data set, method, size and seed."""
 
     suite: str
-    """``classifiers``, ``small-data`` or ``features``."""
+    """``classifiers`` or ``features``."""
     data: str
     method: str
     n_experts: int = 0
     """K; 0 for methods without experts."""
     seed: int = 0
-    """Seed of the split (unless it is fixed), of the subsample, and of the fit."""
-    n_train: int = 0
-    """Number of training rows, drawn at random; 0 uses all."""
+    """Number of the split, and seed of the fit."""
     effort: Effort = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fixed settings of the estimator."""
@@ -54,7 +52,6 @@ class Cell:
         """Path of its record, relative to the folder of the cells."""
         parts = [self.method]
         parts += [f"K{self.n_experts}"] if self.n_experts else []
-        parts += [f"N{self.n_train}"] if self.n_train else []
         name = ".".join([*parts, f"seed{self.seed}"])
         return Path(self.suite) / self.data / f"{name}.json"
 

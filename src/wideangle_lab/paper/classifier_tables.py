@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from wideangle_lab.paper import printed
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.baselines import NAMES as BASELINE_NAMES
 from wideangle_lab.paper.compare import (
+    RHAT,
     Key,
     by_key,
-    gain_of_fits,
     largest,
-    log_loss,
     mean_metric,
-    mean_of,
-    pairs,
     pooled_group,
+    seconds_of,
 )
 from wideangle_lab.paper.grid import Grid
-from wideangle_lab.paper.methods import GRIDS, ROWS, UNREPULSED, plain_name
+from wideangle_lab.paper.methods import ROWS
 from wideangle_lab.paper.metrics import BINS
 from wideangle_lab.paper.printed import NINE
 from wideangle_lab.paper.records import Record
-from wideangle_lab.paper.suites import BAYESIAN_30, EXPERTS, PRIORS, REFERENCE, TWO
+from wideangle_lab.paper.suites import BAYESIAN_30, EXPERTS, TWO
 
-RHAT_LIMIT, ESS_PER_CHAIN = 1.01, 100
-"""Limits beyond which a number of a table is marked: those of Stan and PyMC, stricter than the
-limits for warnings of a fit."""
+ESS_PER_CHAIN = 100
+"""Effective draws of a chain below which a number is marked."""
+K = 10
+"""K of the overview, at which settings are chosen."""
 FORMS = {"accuracy": ".2f", "log_loss": ".4f", "calibration_error": ".4f"}
 TITLES = {
     "accuracy": "accuracy, %",
@@ -41,6 +40,14 @@ TITLES = {
 def accuracy_grid(records: Sequence[Record], data: str) -> Grid:
     """Tables 1 and 2: methods by K, the printed number in square brackets."""
     return metric_grid(records, data, "accuracy", baselines=False)
+
+
+def all_grids(records: Sequence[Record], data: str) -> list[Grid]:
+    """Tables 1 and 2, with log-loss, calibration and the diagnostics of every cell."""
+    others = [
+        metric_grid(records, data, one, baselines=False) for one in FORMS if one != "accuracy"
+    ]
+    return [accuracy_grid(records, data), *others, diagnostic_grid(records, data)]
 
 
 def metric_grid(
@@ -67,10 +74,13 @@ def metric_grid(
 
 def entry(records: Sequence[Record], metric: str) -> str:
     """One number with its marks."""
+    return " ".join([_with_error(records, metric), *trouble(records)])
+
+
+def _with_error(records: Sequence[Record], metric: str) -> str:
     mean, error = mean_metric(records, metric)
     form = FORMS[metric]
-    text = f"{mean:{form}}" + (f" ± {error:{form}}" if math.isfinite(error) else "")
-    return " ".join([text, *trouble(records)])
+    return f"{mean:{form}}" + (f" ± {error:{form}}" if math.isfinite(error) else "")
 
 
 def trouble(records: Sequence[Record]) -> list[str]:
@@ -78,7 +88,7 @@ def trouble(records: Sequence[Record]) -> list[str]:
     marks = []
     rhats = [r.diagnostics.get("rhat_predictions") for r in records]
     worst = max((value for value in rhats if value is not None), default=0.0)
-    if worst > RHAT_LIMIT:
+    if worst > RHAT:
         marks.append(f"(R-hat {worst:.2f})")
     sizes = [
         r.diagnostics["ess_predictions"] / r.diagnostics["n_chains"]
@@ -147,15 +157,15 @@ def time_grid(records: Sequence[Record], data: Sequence[str] = TWO) -> Grid:
             number = f" [{printed.HOURS[method][place]} h]" if name in TWO else ""
             shown = ""
             if found:
-                fit = mean_of([r.data["seconds"]["fit"] for r in found])[0]
+                fit = seconds_of(found)
                 devices = ", ".join(sorted({str(r.data["device"]) for r in found}))
                 shown = f"{fit:.0f} s ({devices}){_size(found)}"
             line.append(shown + number)
         rows.append(tuple(line))
     note = (
-        "Wall-clock time of one fit at K = 30 unless stated otherwise, including compilation but "
-        "not the choice of settings. Other fits ran on other cores and on the same accelerator. "
-        "Sampling: 4 chains of 500 + 1500 draws."
+        "Time of one fit at K = 30 unless stated otherwise, including compilation but not the "
+        "choice of settings: wall-clock time of an accelerator that other fits used too, or "
+        "seconds of all cores of a processor. Sampling: 4 chains of 500 + 1500 draws."
     )
     return Grid("Training time", ("method", *data), rows, (note,))
 
@@ -187,67 +197,31 @@ def diagnostic_grid(records: Iterable[Record], data: str) -> Grid:
     return Grid(f"{data}: diagnostics", columns, rows)
 
 
-def used_grid(records: Iterable[Record], data: str) -> Grid:
-    """Number of experts with more than one per cent of the rows, by K, which shows a collapse."""
+def overview_grid(records: Iterable[Record], data: str) -> Grid:
+    """Accuracy, log-loss and calibration of every row on a data set, at one K."""
     cells = by_key(records)
-    sizes = sorted({k for name, _, k in cells if name == data and k})
-    rows = [
-        (method, *(_pick(cells.get((data, method, k), []), "n_used", _mean, ".1f") for k in sizes))
-        for method in _methods(cells, data)
-        if method not in BASELINES
-    ]
-    return Grid(f"{data}: experts in use", ("method", *(f"K={k}" for k in sizes)), rows)
-
-
-def sweep_grid(tunings: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """Validation log-loss at K = 10 by the strength of the repulsion, and without it."""
-    strengths = ("cosine", "diversity")
-    lines: dict[str, dict[str, float]] = {}
-    for name, tuning in sorted(tunings.items()):
-        data, _, method = name.rpartition("/")
-        method, _, seed = method.partition(".seed")
-        if method not in UNREPULSED:
-            continue
-        base = tunings.get(f"{data}/{UNREPULSED[method]}.seed{seed}")
-        last = plain_name([*GRIDS[UNREPULSED[method]]][-1])
-        found = {key: one for key, one in tuning["losses"].items() if key.startswith(strengths)}
-        if base:
-            of_last = [one for key, one in base["losses"].items() if key.startswith(f"{last}=")]
-            found["none"] = min(of_last)
-        lines[f"{data}: {method}" + (f", seed {seed}" if seed != "0" else "")] = found
-    columns = list(dict.fromkeys(["none", *(key for found in lines.values() for key in found)]))
-    rows = [
-        (name, *(f"{found[key]:.4f}" if key in found else "" for key in columns))
-        for name, found in lines.items()
-    ]
-    return Grid("Validation log-loss by strength", ("row", *columns), rows)
-
-
-def small_data_grid(records: Iterable[Record], data: str, group: str | None) -> Grid:
-    """Gain in log-loss of every arm over the reference, paired by seed."""
-    found: dict[tuple[int, int, str], list[Record]] = {}
-    for record in records:
-        cell = record.cell
-        if cell.data == data:
-            found.setdefault((cell.n_train, cell.n_experts, cell.method), []).append(record)
-    arms = [arm for arm in PRIORS if arm != REFERENCE]
     rows = []
-    for size, k in sorted({(size, k) for size, k, _ in found}):
-        base = found.get((size, k, REFERENCE), [])
-        shown = []
-        for arm in arms:
-            gain = gain_of_fits(
-                pairs(found.get((size, k, arm), []), base), lambda r: log_loss(r, group), -1.0
-            )
-            shown.append(f"{gain.text()} ({gain.verdict})" if gain else "")
-        every = [r for (n, m, _), part in found.items() if (n, m) == (size, k) for r in part]
-        worst = _pick(every, "rhat_predictions", max, ".2f")
-        known = [value for r in base if (value := log_loss(r, group)) is not None]
-        level = f"{sum(known) / len(known):.4f}" if known else ""
-        rows.append((f"N={size}, K={k}", str(len(base)), worst, level, *shown))
-    columns = ("rows and experts", "seeds", "worst R-hat", REFERENCE, *arms)
-    where = f"rows with a {group}" if group else "all test rows"
-    return Grid(f"{data}: log-loss saved against {REFERENCE}, {where}", columns, rows)
+    for method in _methods(cells, data):
+        k = 0 if method in BASELINES else K
+        found = cells.get((data, method, k), [])
+        if not found:
+            continue
+        shown = [_with_error(found, metric) for metric in FORMS]
+        worst, used = (
+            _pick(found, "rhat_predictions", max, ".2f"),
+            _pick(found, "n_used", _mean, ".1f"),
+        )
+        rows.append((method, str(len({r.cell.seed for r in found})), *shown, used, worst))
+    columns = (
+        "method",
+        "splits",
+        "accuracy, %",
+        "log-loss",
+        "calibration error",
+        "experts",
+        "R-hat",
+    )
+    return Grid(data, columns, rows)
 
 
 def _of(cells: dict[Key, list[Record]], data: str, method: str) -> list[Record]:

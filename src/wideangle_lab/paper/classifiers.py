@@ -13,10 +13,10 @@ from wideangle_lab.paper.baselines import BASELINES, fit_baseline
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.efforts import chain_settings, kind_of
 from wideangle_lab.paper.methods import estimator, plain_name
-from wideangle_lab.paper.metrics import evaluate, row_losses
+from wideangle_lab.paper.metrics import evaluate
 from wideangle_lab.paper.records import Outcome, Record, Tunings
 from wideangle_lab.paper.task import Task, task_of
-from wideangle_lab.paper.tuning import tuned
+from wideangle_lab.paper.tuning import chosen_name, tuned
 
 
 class _Fitted(NamedTuple):
@@ -36,7 +36,6 @@ def execute(cell: Cell, known: Tunings) -> Outcome:
     said = dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)
     return Outcome(
         metrics={**evaluate(task.y_test, done.proba, task.groups), "n_train": len(task.y_train)},
-        losses=row_losses(task.y_test, done.proba),
         seconds=done.seconds,
         chosen=done.chosen,
         diagnostics=done.diagnostics,
@@ -47,8 +46,14 @@ def execute(cell: Cell, known: Tunings) -> Outcome:
 
 def _baseline(cell: Cell, task: Task, known: Tunings) -> _Fitted:
     start = time.perf_counter()
+    before = known.get(chosen_name(cell), {}).get("settings")
     model, chosen, diagnostics = fit_baseline(
-        cell.method, task.X_train, task.y_train, seed=cell.seed, n_folds=cell.effort.n_folds
+        cell.method,
+        task.X_train,
+        task.y_train,
+        seed=cell.seed,
+        n_folds=cell.effort.n_folds,
+        chosen=before,
     )
     fitted = time.perf_counter()
     proba = model.predict_proba(task.X_test)

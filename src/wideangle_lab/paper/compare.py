@@ -1,10 +1,4 @@
-"""Differences between methods on the same test rows, with intervals.
-
-An effect is a gain: positive if the first method is better. Its interval is at 95 %. If every
-test row has a score, it is a bootstrap over rows and, if there are several, over seeds (two stages;
-the methods stay paired). If a fit has a single score, it is Student's t interval over seeds; with
-one seed there is none.
-"""
+"""Gains of one row of a table over another, split by split."""
 
 from __future__ import annotations
 
@@ -12,38 +6,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from wideangle_lab.paper.records import Record
+from wideangle_lab.splits import Effect, over_splits
 
 Key = tuple[str, str, int]
 """Data set (without the sample), method, K."""
-N_BOOT, LEVEL = 1000, 0.95
+Number = Callable[[Record], float | None]
+RHAT = 1.05
+"""Chains count up to this R-hat of what is compared."""
 
 
-class Effect(NamedTuple):
-    """A gain, its interval (NaN where there is none), and how many pairs of fits it rests on."""
+class Gains(NamedTuple):
+    """The gain on each split, and the splits on which the chains of both fits converged."""
 
-    mean: float
-    low: float
-    high: float
-    n_fits: int
+    by_split: Mapping[int, float]
+    converged: frozenset[int] = frozenset()
+    shared: float = 0.0
+    """Test rows for each training row."""
 
-    @property
-    def verdict(self) -> str:
-        """``better``, ``worse``, ``no clear difference`` or ``one fit``."""
-        if np.isnan(self.low):
-            return "one fit"
-        if self.low > 0:
-            return "better"
-        return "worse" if self.high < 0 else "no clear difference"
-
-    def text(self, form: str = "+.4f") -> str:
-        """The gain and its interval."""
-        shown = f"{self.mean:{form}}"
-        if np.isnan(self.low):
-            return shown
-        return f"{shown} [{self.low:{form}}, {self.high:{form}}]"
+    def effect(self, splits: Iterable[int]) -> Effect:
+        """The effect on some splits."""
+        return over_splits([self.by_split[split] for split in sorted(splits)], self.shared)
 
 
 def by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
@@ -73,68 +57,51 @@ def mean_metric(records: Sequence[Record], name: str) -> tuple[float, float]:
     return mean_of([record.metrics[name] for record in records])
 
 
-def pairs(first: Sequence[Record], second: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Fits to the same rows with the same seed."""
-    others = {(record.cell.data, record.cell.seed): record for record in second}
-    both = ((one, others.get((one.cell.data, one.cell.seed))) for one in first)
-    return [(one, other) for one, other in both if other is not None]
+def converged(record: Record) -> bool:
+    """Whether a fit counts: by R-hat of predictions, or of everything for latent features.
 
-
-def gain_of_rows(
-    matched: Sequence[Sequence[tuple[Record, Record]]],
-    rows: Callable[[Record], np.ndarray],
-    scale: float = 1.0,
-) -> Effect | None:
-    """Mean of ``rows(second) - rows(first)`` over test rows; ``rows`` is a loss, lower is better.
-
-    ``matched`` has one list of pairs for each K. Losses are averaged over K row by row, since all K
-    share their test rows.
+    Fits without chains have neither.
     """
-    gaps: dict[tuple[str, int], list[np.ndarray]] = {}
-    for group in matched:
-        for one, other in group:
-            place = (one.cell.data, one.cell.seed)
-            gaps.setdefault(place, []).append(scale * (rows(other) - rows(one)))
-    if not gaps:
-        return None
-    per_seed = [np.mean(part, axis=0) for part in gaps.values()]
-    rng = np.random.default_rng(0)
-    means = [_bootstrap(per_seed, rng) for _ in range(N_BOOT)]
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    centre = float(np.mean([np.mean(part) for part in per_seed]))
-    return Effect(centre, float(low), float(high), len(per_seed))
+    found = record.diagnostics
+    rhat = found.get("rhat_predictions", found.get("rhat"))
+    return rhat is None or rhat <= RHAT
 
 
-def _bootstrap(per_seed: Sequence[np.ndarray], rng: np.random.Generator) -> float:
-    drawn = rng.integers(len(per_seed), size=len(per_seed))
-    parts = [per_seed[place] for place in drawn]
-    means = [np.mean(part[rng.integers(len(part), size=len(part))]) for part in parts]
-    return float(np.mean(means))
-
-
-def gain_of_fits(
-    matched: Sequence[tuple[Record, Record]],
-    number: Callable[[Record], float | None],
+def gains(
+    first: Sequence[Record],
+    second: Sequence[Record],
+    number: Number,
     sign: float = 1.0,
-) -> Effect | None:
-    """Mean of ``sign * (number(first) - number(second))`` over fits."""
-    gaps = []
-    for one, other in matched:
-        left, right = number(one), number(other)
-        if left is not None and right is not None:
-            gaps.append(sign * (left - right))
-    if not gaps:
-        return None
-    mean, error = mean_of(gaps)
-    reach = student.ppf((1 + LEVEL) / 2, len(gaps) - 1) * error if len(gaps) > 1 else np.nan
-    return Effect(mean, float(mean - reach), float(mean + reach), len(gaps))
+    *,
+    relative: bool = False,
+) -> Gains:
+    """``sign * (number(first) - number(second))`` on each split; in per cent if ``relative``."""
+    others = {record.cell.seed: record for record in second}
+    found, counted, shared = {}, set(), 0.0
+    for one in first:
+        other = others.get(one.cell.seed)
+        left, right = (number(r) if r is not None else None for r in (one, other))
+        if other is None or left is None or right is None:
+            continue
+        split = one.cell.seed
+        found[split] = sign * (left - right) * (100.0 / right if relative else 1.0)
+        shared = one.metrics["n_test"] / one.metrics["n_train"]
+        if converged(one) and converged(other):
+            counted.add(split)
+    return Gains(found, frozenset(counted), shared)
 
 
-def log_loss(record: Record, group: str | None = None) -> float | None:
-    """Log-loss on all test rows, or on a group of them."""
-    if group is None:
-        return record.metrics["log_loss"]
-    return record.metrics["groups"].get(group, {}).get("log_loss")
+def seconds_of(records: Sequence[Record]) -> float:
+    """Seconds of a fit: the fewest over splits, some of which chose settings in passing.
+
+    On a processor those of all its cores, because others used the machine.
+    """
+    return min(
+        r.data["cpu_seconds"]
+        if r.data["device"] == "cpu" and "cpu_seconds" in r.data
+        else r.data["seconds"]["fit"]
+        for r in records
+    )
 
 
 def pooled_group(records: Sequence[Record], groups: Iterable[str]) -> tuple[float, int]:

@@ -1,62 +1,65 @@
-"""Details of the tables of the paper: two pages, by data set."""
+"""Overviews of the records: one page for classifiers and one for latent features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from wideangle_lab.datasets import MANIFEST
-from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA
-from wideangle_lab.paper.classifier_tables import diagnostic_grid, metric_grid, small_data_grid
-from wideangle_lab.paper.feature_tables import detail_grids
+from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES
+from wideangle_lab.paper.claims import COLUMNS, AnyClaim, Claim
+from wideangle_lab.paper.classifier_claims import ablations, classifier_claims
+from wideangle_lab.paper.classifier_tables import overview_grid as of_classifiers
+from wideangle_lab.paper.feature_claims import feature_ablations, feature_claims
+from wideangle_lab.paper.feature_tables import overview_grid as of_features
+from wideangle_lab.paper.grid import Grid, listed
 from wideangle_lab.paper.records import Record, read_all
 from wideangle_lab.paper.tables import data_sets
 
 PAPER_MODEL = "IMA-LFM"
+FIRST_OF_FEATURES = 8
+"""Number of the first claim about latent features."""
 
 
 def classifier_blocks(folder: Path) -> dict[str, str]:
-    """Log-loss, calibration, convergence, and the study of small data."""
+    """Accuracy, log-loss and calibration on every data set."""
     records = list(read_all(folder, CLASSIFIERS))
     parts: list[str] = []
     for data in data_sets(records):
-        parts += _title(data)
-        for metric in ("log_loss", "calibration_error"):
-            grid = metric_grid(records, data, metric)
-            parts += [f"\n{grid.title.partition(': ')[2].capitalize()}:\n", grid.markdown()]
-        parts.append(
-            "\nConvergence, experts in use, settings, seconds (choosing included, compilation "
-            "too):\n"
-        )
-        parts.append(diagnostic_grid(records, data).markdown())
-    small, found = list(read_all(folder, SMALL_DATA)), []
-    for data in data_sets(small):
-        groups = sorted({g for r in small if r.cell.data == data for g in r.metrics["groups"]})
-        for group in (None, *groups):
-            grid = small_data_grid(small, data, group)
-            found += [f"\n{grid.title}:\n", grid.markdown()]
-    return {"data sets": "\n".join(parts), "little data": "\n".join(found)}
+        parts.append(f"\n## {_title(data)}\n\n{_note(data)}\n")
+        parts.append(of_classifiers(records, data).markdown())
+    found = [*enumerate(classifier_claims(records), 1), *((0, one) for one in ablations(records))]
+    return {"data sets": "\n".join(parts), "comparisons": "\n".join(comparisons(found))}
 
 
 def feature_blocks(folder: Path) -> dict[str, str]:
-    """Held-out rows, features and chains of every data set."""
+    """Held-out rows and features of every data set, and pictures of features."""
     records = list(read_all(folder, FEATURES))
-    parts: list[str] = []
-    for data in data_sets(records):
-        parts += _title(data)
-        part = [record for record in records if record.cell.data == data]
-        sizes, effort = part[0].metrics, part[0].cell.effort
+    data = data_sets(records)
+    parts = [of_features(records, data).markdown(), "\nThe data sets:\n"]
+    parts += listed(f"**{_title(name)}.** {_note(name)}" for name in data)
+    drawn = [one.cell.data for one in records if one.cell.seed == 0 and _picture(one)]
+    for name in dict.fromkeys(drawn):
         parts.append(
-            f"\n{sizes['n_train']} rows to learn from, {sizes['n_test']} held out; "
-            f"{effort.n_chains} chains of {effort.n_warmup} + {effort.n_draws} sweeps."
+            f"\nFirst components of {PAPER_MODEL}, {_title(name)}, with their share of rows:\n"
         )
-        for grid in detail_grids(records, data):
-            parts += [f"\n{grid.title.partition(': ')[2].capitalize()}:\n", grid.markdown()]
-        parts += _rows_themselves(part)
-        if any(_picture(one) for one in part):
-            parts.append(f"\nFirst components of {PAPER_MODEL}, with their share of rows:\n")
-            parts.append(f"![features of {data}](images/{data}-features.png)")
-    return {"data sets": "\n".join(parts)}
+        parts.append(f"![features of {name}](images/{name}-features.png)")
+    found = [(n, one) for n, one in enumerate(feature_claims(records), FIRST_OF_FEATURES)]
+    found += [(0, one) for one in feature_ablations(records)]
+    return {"data sets": "\n".join(parts), "comparisons": "\n".join(comparisons(found))}
+
+
+def comparisons(claims: Iterable[tuple[int, AnyClaim]]) -> Iterable[str]:
+    """Every comparison that has fits, by claim."""
+    for place, claim in claims:
+        lines = list(claim.lines())
+        if not lines:
+            continue
+        yield f"\n### {place}. {claim.title}\n" if place else f"\n### {claim.title}\n"
+        unit = f"Gains in{claim.unit}. " if isinstance(claim, Claim) else ""
+        yield f"{unit}{claim.remark}".strip() + "\n"
+        grid = Grid("", COLUMNS, lines)
+        yield grid.markdown() if place else grid.without(("in the paper", "verdict")).markdown()
 
 
 def copy_pictures(folder: Path, images: Path) -> None:
@@ -75,20 +78,13 @@ def _picture(record: Record) -> Path | None:
     return path if record.cell.method == PAPER_MODEL and path.is_file() else None
 
 
-def _title(data: str) -> Iterable[str]:
+def _title(data: str) -> str:
+    return MANIFEST[data].title if data in MANIFEST else data
+
+
+def _note(data: str) -> str:
     entry = MANIFEST.get(data)
-    yield f"\n## {entry.title if entry else data}\n"
-    if entry:
-        status = entry.status.capitalize()
-        yield entry.note if entry.note.startswith(status) else f"{status}. {entry.note}"
-
-
-def _rows_themselves(records: Sequence[Record]) -> list[str]:
-    """k-means without any features, on the same rows."""
-    first = records[0].metrics
-    if "nmi_of_rows" not in first:
-        return []
-    return [
-        f"\nk-means on the held-out rows themselves (seed {records[0].cell.seed}): accuracy "
-        f"{first['clustering_accuracy_of_rows']:.1f} %, NMI {first['nmi_of_rows']:.1f} %."
-    ]
+    if entry is None:
+        return ""
+    status = entry.status.capitalize()
+    return entry.note if entry.note.startswith(status) else f"{status}. {entry.note}"

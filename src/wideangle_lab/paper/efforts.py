@@ -7,14 +7,13 @@ from typing import Any
 
 from wideangle.checks import check_choice
 from wideangle_lab.paper.baselines import BASELINES
-from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA, Cell, Effort
+from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, Cell, Effort
 from wideangle_lab.paper.methods import ROWS
 
 QUICK = Effort(20, 20, 2, 20, 2, False, 300)
 """Checks that everything runs; the results are not meaningful."""
 USUAL = {
     CLASSIFIERS: Effort(),
-    SMALL_DATA: Effort(400, 400),
     # A sweep is expensive, and chains start from features found by a search.
     FEATURES: Effort(150, 150, 2),
 }
@@ -23,13 +22,12 @@ USUAL_TEXT = Effort(20, 20, 2)
 """Text has 5000 columns and hundreds of features: a sweep takes seconds without an accelerator."""
 FULL = {
     CLASSIFIERS: Effort(mixture_folds=5),
-    SMALL_DATA: Effort(1000, 1000),
     FEATURES: Effort(500, 500, 4),
 }
 """The paper's protocol, with chains long enough for diagnostics."""
 LEVELS = ("quick", "usual", "full")
-N_SPLITS = {"quick": 1, "usual": 1, "full": 5}
-"""Random splits (or seeds, where the split is fixed) of each level."""
+N_SPLITS = {"quick": 1, "usual": 5, "full": 5}
+"""Splits of each level."""
 
 _ROWS = {"max_rows"}
 _CHAINS = {"n_warmup", "n_draws", "n_chains"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from wideangle_lab.datasets import MANIFEST
 from wideangle_lab.paper import printed
-from wideangle_lab.paper.compare import by_key, mean_of
+from wideangle_lab.paper.compare import Number, by_key, mean_of
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS
 from wideangle_lab.paper.feature_metrics import word_overlap
 from wideangle_lab.paper.grid import Grid
@@ -19,7 +19,6 @@ WORRYING = 1.1
 """R-hat above which a number is marked; chains of features seldom reach 1.01."""
 N_LISTS = 4
 """Lists of words shown for each row, as in the paper."""
-Number = Callable[[Record], float | None]
 
 
 def metric(name: str) -> Number:
@@ -126,6 +125,24 @@ def word_grid(records: Sequence[Record], data: str) -> Grid:
     ]
     note = f"Share of words that two features have in common, on average: {'; '.join(overlaps)}."
     return Grid("Words of the first features", ("rank", *columns), rows, (note,))
+
+
+def overview_grid(records: Sequence[Record], data: Sequence[str]) -> Grid:
+    """All rows on all data sets: what matters most."""
+    columns: dict[str, tuple[Number, str]] = {
+        "log-likelihood per row": (metric("log_likelihood"), ".1f"),
+        "L2 error": (metric("l2_error"), ".4g"),
+        "features": (diagnostic("n_raw"), ".0f"),
+        "NMI, %": (metric("nmi"), ".1f"),
+    }
+    rows = []
+    for name in data:
+        title = MANIFEST[name].title if name in MANIFEST else name
+        for method, part in rows_of(records, name).items():
+            shown = [average(part, *column).partition(" (")[0] for column in columns.values()]
+            rows.append((title, method, str(len(part)), *shown, _rhat(part).partition(";")[0]))
+            title = ""
+    return Grid("", ("data", "method", "splits", *columns, "worst R-hat"), rows)
 
 
 def detail_grids(records: Iterable[Record], data: str) -> list[Grid]:

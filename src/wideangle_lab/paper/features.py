@@ -77,7 +77,6 @@ def execute(cell: Cell, known: Tunings) -> Outcome:
     said = dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)
     return Outcome(
         metrics,
-        -scores,
         seconds,
         diagnostics=diagnose(model) | cpu,
         warnings=tuple(said),

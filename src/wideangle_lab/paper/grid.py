@@ -32,6 +32,12 @@ class Grid(NamedTuple):
         lines += ["| " + " | ".join(row) + " |" for row in self.rows]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
 
+    def without(self, names: Iterable[str]) -> Grid:
+        """The grid without some columns."""
+        kept = [place for place, name in enumerate(self.columns) if name not in names]
+        columns, *rows = (tuple(row[place] for place in kept) for row in (self.columns, *self.rows))
+        return self._replace(columns=columns, rows=rows)
+
     def _numbers(self) -> list[bool]:
         """For each column, whether it holds numbers; the first holds names."""
 

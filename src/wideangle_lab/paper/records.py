@@ -1,23 +1,19 @@
 """Records: one JSON file for each finished cell, written atomically.
 
-``<name>.npz`` in the same folder has the loss of every test row, for paired comparisons. Settings
-chosen for all K of a row on a data set are under ``tuning``.
+Settings chosen for all K and splits of a row on a data set are under ``tuning``.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from wideangle.storage.files import as_finite, write
-from wideangle_lab.paper.cells import Cell, from_json
+from wideangle_lab.paper.baselines import BASELINES
+from wideangle_lab.paper.cells import CLASSIFIERS, Cell, from_json
 from wideangle_lab.paper.efforts import identity
 
 VERSION = 2
@@ -31,8 +27,6 @@ class Outcome:
     """Result of a cell; the process that runs it writes nothing."""
 
     metrics: dict[str, Any]
-    losses: np.ndarray
-    """Negative log probability of the true class (or log density) of every test row."""
     seconds: dict[str, float]
     chosen: dict[str, Any] = field(default_factory=dict)
     """Settings chosen on the training part, and their scores."""
@@ -63,24 +57,11 @@ class Record:
         """Convergence, experts in use."""
         return self.data["diagnostics"]
 
-    def losses(self) -> np.ndarray:
-        """Loss of every test row."""
-        with np.load(self.path.with_suffix(".npz"), allow_pickle=False) as archive:
-            return archive["losses"].astype(np.float64)
-
-    def errors(self) -> np.ndarray:
-        """1 for every test row of two classes that was predicted wrongly, else 0."""
-        return (self.losses() > math.log(2.0)).astype(np.float64)
-
 
 def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -> Record:
     """Write the record, after its other files, so that a record is never incomplete."""
     path = folder / cell.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()
-    # Half precision: rounding is far below the spread between rows, and records stay small.
-    np.savez_compressed(buffer, losses=np.minimum(outcome.losses, 6e4).astype(np.float16))
-    write(path.with_suffix(".npz"), [buffer.getvalue()])
     if outcome.picture is not None:
         write(path.with_suffix(".png"), [outcome.picture])
     for name, chosen in outcome.tunings.items():
@@ -100,15 +81,14 @@ def keep(folder: Path, cell: Cell, outcome: Outcome, where: Mapping[str, Any]) -
 
 
 def known_tunings(folder: Path, data: str) -> dict[str, dict[str, Any]]:
-    """Choices on a data set so far."""
+    """Choices on a data set so far; that of a baseline is in its own record of split 0."""
     found = sorted((folder / TUNING / data).glob("*.json"))
-    return {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
-
-
-def all_tunings(folder: Path) -> dict[str, dict[str, Any]]:
-    """Choices on all data sets."""
-    found = sorted(path for path in (folder / TUNING).glob("*") if path.is_dir())
-    return {name: one for path in found for name, one in known_tunings(folder, path.name).items()}
+    known = {f"{data}/{path.stem}": json.loads(path.read_text(encoding="utf-8")) for path in found}
+    for method in BASELINES:
+        path = folder / CLASSIFIERS / data / f"{method}.seed0.json"
+        if path.is_file():
+            known[f"{data}/{path.stem}"] = {"settings": read(path).data["chosen"]}
+    return known
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

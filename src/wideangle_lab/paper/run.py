@@ -117,10 +117,14 @@ def run(
 
 
 def run_one(cell: Cell, known: Tunings) -> tuple[Outcome, dict[str, Any]]:
-    """The result of a cell, with machine, versions and commit."""
-    where = machine.describe()
+    """The result of a cell, with machine, versions, commit, and its seconds of all cores."""
+    where, spent = machine.describe(), time.process_time()
     outcome = EXECUTE[cell.suite](cell, known)
-    return outcome, {**where, "device": device(cell)}
+    return outcome, {
+        **where,
+        "device": device(cell),
+        "cpu_seconds": time.process_time() - spent,
+    }
 
 
 def device(cell: Cell) -> str:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.methods import GRIDS
 from wideangle_lab.paper.tuning import leader
@@ -69,14 +70,19 @@ def before(cells: Sequence[Cell]) -> dict[Path, Cell | None]:
     """For each cell, by its path, the one that must come first.
 
     Cells of one row and data set share their chosen settings, and so do rows that differ only by
-    their diversity: the first cell of each chooses, and the others wait for it.
+    their diversity: the first cell of each chooses, and the others wait for it. A baseline chooses
+    in its cell of split 0.
     """
     found: dict[Path, Cell | None] = {cell.path: None for cell in cells}
     first: dict[tuple[Any, ...], Cell] = {}
-    choosing = [cell for cell in cells if cell.effort.tune and cell.method in GRIDS]
-    for cell in sorted(choosing, key=lambda cell: leader(cell.method) != cell.method):
+    choosing = [
+        cell
+        for cell in cells
+        if (cell.effort.tune and cell.method in GRIDS) or cell.method in BASELINES
+    ]
+    for cell in sorted(choosing, key=lambda one: (leader(one.method) != one.method, one.seed)):
         row_key, base_key = (
-            (cell.suite, cell.data, cell.seed, kind, row)
+            (cell.suite, cell.data, kind, row)
             for kind, row in (("row", cell.method), ("base", leader(cell.method)))
         )
         found[cell.path] = first.get(row_key) or first.get(base_key)

@@ -8,11 +8,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from wideangle.checks import check_choice
-from wideangle.mixture_of_experts.paper_methods import GAUSSIAN, MUTUAL_ANGULAR, VMF
 from wideangle_lab.datasets.loaders import RCV1_SAMPLES
 from wideangle_lab.paper import classifiers, features
 from wideangle_lab.paper.baselines import BASELINES
-from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA, Cell
+from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, Cell
 from wideangle_lab.paper.efforts import N_SPLITS, effort_of
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS, LABELLED, UNLABELLED, feature_cells
 from wideangle_lab.paper.made import MADE_TEXT
@@ -22,19 +21,6 @@ from wideangle_lab.paper.records import Outcome, Record, Tunings
 EXPERTS = (5, 10, 20, 30)
 DATA = ("adult9", "building", "rcv1_subsets")
 
-PRIORS: dict[str, dict[str, Any]] = {
-    "gaussian-0.1": GAUSSIAN | {"prior__scale": 0.1},
-    "gaussian-0.3": GAUSSIAN | {"prior__scale": 0.3},
-    "gaussian-1": GAUSSIAN | {"prior__scale": 1.0},
-    "vmf": VMF,
-    "mutual-angular-0.2": MUTUAL_ANGULAR | {"prior__cosine": 0.2, "prior__kind": "I"},
-    "mutual-angular-0.5": MUTUAL_ANGULAR | {"prior__cosine": 0.5, "prior__kind": "I"},
-}
-"""Arms of the study of small data, all by sampling. Every strength is shown."""
-REFERENCE = "vmf"
-"""Reference of the arms: learned lengths, no repulsion."""
-SMALL_SIZES, SMALL_EXPERTS, SMALL_SEEDS = (200, 500, 2000), (5, 20), tuple(range(8))
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -43,7 +29,6 @@ class Choice:
     data: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     experts: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
     seeds: tuple[int, ...] = ()
     level: str = "usual"
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +47,9 @@ class Table(NamedTuple):
 
 BAYESIAN_30 = ("BMEM-DPP", "BMEM-MABN-I", "BMEM-MABN-II", "BMEM-PR")
 TWO = ("adult9", "building")
-_CATEGORIES = Choice(("rcv1_subsets",), ("BMEM-G", "BMEM-MABN-I", "BMEM-V"), (10,))
+_CATEGORIES = Choice(
+    ("rcv1_subsets",), ("BMEM-G", "BMEM-MABN-I", "BMEM-V", "BMEM-V-VI", "BMEM-MABN-II"), (10,)
+)
 _ALL_FEATURES = Choice((*UNLABELLED, *LABELLED))
 TABLES: dict[int, Table] = {
     1: Table("Accuracy on Adult-9", CLASSIFIERS, Choice(("adult9",), tuple(ROWS)), "experts"),
@@ -99,29 +86,6 @@ def classifier_cells(choice: Choice) -> list[Cell]:
     return sorted(cells, key=_cheap_first)
 
 
-def small_data_cells(choice: Choice) -> list[Cell]:
-    """Effect of diversity with few rows: three priors, paired by seed."""
-    arms = choice.methods or tuple(PRIORS)
-    for arm in arms:
-        check_choice("method", arm, PRIORS)
-    effort = effort_of(SMALL_DATA, choice.level, choice.changes)
-    groups = product(
-        _expand(choice.data or ("adult9",)),
-        choice.sizes or SMALL_SIZES,
-        choice.experts or SMALL_EXPERTS,
-        arms,
-        choice.seeds or SMALL_SEEDS,
-    )
-    # Seeds are innermost: neighbours share a compiled program.
-    return [
-        Cell(
-            SMALL_DATA, data, arm, n_experts, seed, size, effort,
-            {**PRIORS[arm], "inference": "mcmc"},
-        )
-        for data, size, n_experts, arm, seed in groups
-    ]  # fmt: skip
-
-
 def latent_feature_cells(choice: Choice) -> list[Cell]:
     """Every row of latent features on every data set."""
     known = (*BASELINES, *ROWS, *FEATURE_ROWS)
@@ -144,17 +108,14 @@ def latent_feature_cells(choice: Choice) -> list[Cell]:
 
 SUITES: dict[str, Callable[[Choice], list[Cell]]] = {
     CLASSIFIERS: classifier_cells,
-    SMALL_DATA: small_data_cells,
     FEATURES: latent_feature_cells,
 }
 EXECUTE: dict[str, Callable[[Cell, Tunings], Outcome]] = {
     CLASSIFIERS: classifiers.execute,
-    SMALL_DATA: classifiers.execute,
     FEATURES: features.execute,
 }
 HEADLINE: dict[str, Callable[[Record], str]] = {
     CLASSIFIERS: classifiers.headline,
-    SMALL_DATA: classifiers.headline,
     FEATURES: features.headline,
 }
 ALL = "all"

@@ -10,7 +10,7 @@ from wideangle_lab.datasets import MANIFEST, DataNotFoundError, locate
 from wideangle_lab.paper import classifier_tables as classes
 from wideangle_lab.paper import feature_tables as features
 from wideangle_lab.paper import printed
-from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES, SMALL_DATA
+from wideangle_lab.paper.cells import CLASSIFIERS, FEATURES
 from wideangle_lab.paper.compare import by_key, largest
 from wideangle_lab.paper.grid import Grid
 from wideangle_lab.paper.records import Record, read_all, write_json
@@ -70,22 +70,27 @@ def _at_hand(name: str) -> bool:
 def table_grids(number: int, records: Sequence[Record], data: Sequence[str]) -> list[Grid]:
     """One table of the paper from the records of its cells."""
     first = data[0] if data else ""
-    make: dict[int, Callable[[], Grid]] = {
-        1: lambda: classes.accuracy_grid(records, first),
-        2: lambda: classes.accuracy_grid(records, first),
-        3: lambda: classes.nine_grid(records),
-        4: lambda: classes.against_grid(records, data),
-        5: lambda: classes.time_grid(records, data),
-        6: statistics_grid,
-        12: lambda: features.precision_grid(records, first),
-        13: lambda: features.word_grid(records, first),
+    make: dict[int, Callable[[], list[Grid]]] = {
+        1: lambda: classes.all_grids(records, first),
+        2: lambda: classes.all_grids(records, first),
+        3: lambda: [classes.nine_grid(records), classes.diagnostic_grid(records, first)],
+        4: lambda: [classes.against_grid(records, data)],
+        5: lambda: [classes.time_grid(records, data)],
+        6: lambda: [statistics_grid()],
+        12: lambda: [features.precision_grid(records, first)],
+        13: lambda: [features.word_grid(records, first)],
     }
     if number in make:
-        return [make[number]()]
-    return [
+        return make[number]()
+    grids = [
         features.data_grid(records, title, data, number_of, form, table)
         for title, number_of, form, table in BY_DATA[number]
     ]
+    if number == max(BY_DATA):
+        grids += [
+            grid for name in data for grid in features.detail_grids(records, name) if grid.rows
+        ]
+    return grids
 
 
 def table_records(
@@ -146,8 +151,6 @@ def suite_grids(suite: str, folder: Path, data: Collection[str]) -> list[Grid]:
     for name in data_sets(records):
         if suite == FEATURES:
             found += features.detail_grids(records, name)
-        if suite == SMALL_DATA:
-            found.append(classes.small_data_grid(records, name, None))
         if suite == CLASSIFIERS:
             found += [classes.metric_grid(records, name, metric) for metric in classes.FORMS]
             found.append(classes.diagnostic_grid(records, name))

@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from wideangle_lab.datasets import Dataset
+from wideangle_lab.datasets import Dataset, Split, random_split
 from wideangle_lab.paper.cells import Cell
 from wideangle_lab.paper.made import data_set
-
-RARE = 0.01
-"""A column is rare if it is active in fewer than this share of the training rows."""
-WITH_RARE_ROWS = ("adult9",)
-"""Data sets with 0/1 columns; rows with a rare column are also evaluated separately."""
 
 
 class Task(NamedTuple):
@@ -26,8 +20,13 @@ class Task(NamedTuple):
     y_test: np.ndarray
     groups: dict[str, np.ndarray]
     """Masks of test rows of interest."""
-    fixed: bool
-    """Whether the split is the same for every seed."""
+
+
+def split_of(data: Dataset, seed: int) -> Split:
+    """Split 0 is the data set's own, if it has one; others draw as many rows at random."""
+    if data.fixed_split is None or seed == 0:
+        return data.split(seed)
+    return random_split(data.shape[0], seed, len(data.fixed_split.train) / data.shape[0])
 
 
 def task_of(cell: Cell) -> Task:
@@ -35,12 +34,10 @@ def task_of(cell: Cell) -> Task:
     data = data_set(cell.data)
     if data.y is None:
         raise ValueError(f"{cell.data} has no classes: choose another data set.")
-    train, test = data.split(cell.seed)
+    train, test = split_of(data, cell.seed)
     groups = {name: mask[test] for name, mask in data.groups.items()}
-    if cell.data in WITH_RARE_ROWS:
-        groups["rare column"] = rare_rows(data, train)[test]
     most = cell.effort.max_rows
-    train = _some(train, min(cell.n_train or len(train), most or len(train)), cell.seed)
+    train = _some(train, most or len(train), cell.seed)
     kept = _some(np.arange(len(test)), most or len(test), cell.seed)
     return Task(
         data.X[train],
@@ -48,15 +45,7 @@ def task_of(cell: Cell) -> Task:
         data.X[test[kept]],
         data.y[test[kept]],
         {name: mask[kept] for name, mask in groups.items()},
-        data.fixed_split is not None,
     )
-
-
-def rare_rows(data: Dataset, train: np.ndarray) -> np.ndarray:
-    """Rows with an active column that is rare among all training rows."""
-    X = sp.csr_array(data.X)
-    share = np.asarray((X[train] != 0).sum(axis=0)).ravel() / len(train)
-    return np.asarray((X != 0) @ (share < RARE).astype(np.int64)).ravel() > 0
 
 
 def _some(rows: np.ndarray, n: int, seed: int) -> np.ndarray:

@@ -17,11 +17,13 @@ from wideangle_lab.paper.efforts import chain_settings, kind_of
 from wideangle_lab.paper.methods import GRIDS, UNREPULSED, estimator, plain_name
 from wideangle_lab.paper.metrics import row_losses
 from wideangle_lab.paper.records import Tunings
-from wideangle_lab.paper.task import Task
+from wideangle_lab.paper.task import Task, task_of
 
 N_EXPERTS = 10
 """K at which settings are chosen."""
 TRAIN_SHARE = 0.8
+CHOSEN_ON = 0
+"""The split on whose training rows settings are chosen, for all splits."""
 SHORT, N_CHAINS = 100, 2
 """Maximum warm-up and draws of a chain while choosing, and the number of chains."""
 NOTHING: dict[str, Any] = {"settings": {}, "losses": {}, "seconds": 0.0}
@@ -37,7 +39,7 @@ def tuned(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Settings with their losses and seconds; and the choices made now, by name.
 
-    A choice holds for all K of a data set and row, and for all seeds where the split is fixed.
+    A choice is made on the training rows of split 0 and holds for all K and splits.
     """
     if not cell.effort.tune or cell.method not in GRIDS:
         return NOTHING, {}
@@ -47,16 +49,15 @@ def tuned(
         base = before["settings"]
     if not grid:
         return {**NOTHING, "settings": base}, made
-    seed = 0 if task.fixed else cell.seed
-    name = f"{cell.data}/{cell.method}.seed{seed}"
-    options = _options(cell, seed)
+    name = chosen_name(cell)
+    options = _options(cell)
     asked = as_finite(
         {"grid": grid, "base": base, "options": options, "folds": cell.effort.mixture_folds}
     )
     if name in known and known[name]["asked"] == asked:
         return dict(known[name]), made
     start = time.perf_counter()
-    settings, losses = search(grid, scorer(cell, task, seed), base)
+    settings, losses = search(grid, scorer(cell, first_split(cell, task)), base)
     done = {
         "asked": asked,
         "settings": settings,
@@ -65,6 +66,16 @@ def tuned(
         "seconds": time.perf_counter() - start,
     }
     return done, {**made, name: done}
+
+
+def chosen_name(cell: Cell) -> str:
+    """The name of the choice that a cell uses."""
+    return f"{cell.data}/{cell.method}.seed{CHOSEN_ON}"
+
+
+def first_split(cell: Cell, task: Task) -> Task:
+    """The rows that settings are chosen on."""
+    return task if cell.seed == CHOSEN_ON else task_of(replace(cell, seed=CHOSEN_ON))
 
 
 def search(
@@ -87,10 +98,10 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def scorer(cell: Cell, task: Task, seed: int) -> Callable[[dict[str, Any]], float]:
+def scorer(cell: Cell, task: Task) -> Callable[[dict[str, Any]], float]:
     """Validation log-loss as a function of the settings."""
-    options = {**_options(cell, seed), "verbose": False}
-    parts = list(validation_parts(task.y_train, seed, cell.effort.mixture_folds))
+    options = {**_options(cell), "verbose": False}
+    parts = list(validation_parts(task.y_train, CHOSEN_ON, cell.effort.mixture_folds))
 
     def loss(settings: dict[str, Any]) -> float:
         found = []
@@ -114,8 +125,8 @@ def validation_parts(
         yield from StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(y, y)
 
 
-def _options(cell: Cell, seed: int) -> dict[str, Any]:
+def _options(cell: Cell) -> dict[str, Any]:
     """Settings of a fit while choosing."""
     short = {name: min(getattr(cell.effort, name), SHORT) for name in ("n_warmup", "n_draws")}
     effort = cell.effort._replace(**short, n_chains=N_CHAINS)
-    return {**chain_settings(effort, kind_of(cell)), "random_state": seed, **cell.settings}
+    return {**chain_settings(effort, kind_of(cell)), "random_state": CHOSEN_ON, **cell.settings}

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from wideangle_lab.diversity import small_tables
-from wideangle_lab.diversity.page import gain_of, holm, overall
+from wideangle_lab.diversity.page import gain_of, overall, variational
 from wideangle_lab.diversity.page import small_tables as write_tables
 from wideangle_lab.diversity.small_tables import ARMS, N_EXPERTS, NONE, prior_of
+from wideangle_lab.paper.cells import Cell
+from wideangle_lab.paper.records import Record
 
 
 def table(gain, rhat=1.0, n_splits=20, seed=0):
@@ -51,10 +53,6 @@ def test_an_exponent_is_that_of_more_dimensions():
     assert float(prior.log_ratio_to_gaussian(pair)) == pytest.approx(3.0 * np.log(0.64), abs=0.01)
 
 
-def test_holm_multiplies_the_smallest_most():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-
-
 @pytest.mark.parametrize(
     ("gain", "verdict"),
     [(0.02, "pays"), (0.0, "makes no difference that matters"), (-0.02, "harms")],
@@ -73,13 +71,37 @@ def test_splits_that_share_rows_make_wider_intervals():
     found = gain_of(table(0.01), "mutual-angular 0.2")
     losses = np.array(table(0.01)["log_loss"])
     naive = np.std(losses[:, 0] - losses[:, 1], ddof=1) / np.sqrt(20)
-    assert found.error == pytest.approx(naive * np.sqrt(1 + 20 * 60 / 140))
+    assert found.effect.error == pytest.approx(naive * np.sqrt(1 + 20 * 60 / 140))
 
 
 def test_chains_that_disagree_are_left_out():
     assert gain_of(table(0.01, rhat=1.2), "mutual-angular 0.2") is None
-    page = write_tables({"tables": {"iris": table(0.0), "wine": table(0.0, seed=1)}})
-    assert "Iris" in page and "makes no difference" in page
+    rows, page = write_tables({"tables": {"iris": table(0.0), "wine": table(0.0, seed=1)}})
+    assert "Iris" in page
+    assert rows[0][:2] == (
+        "small tables, sampling: mutual-angular 0.2", "makes no difference that matters"
+    )  # fmt: skip
+
+
+def test_variational_fits_are_paired_by_split_and_split_0_is_left_out(tmp_path):
+    def record(data, method, seed, loss):
+        metrics = {"log_loss": loss, "accuracy": 80.0, "n_test": 30, "n_train": 70}
+        cell = Cell("classifiers", data, method, 10, seed)
+        return Record(cell, {"metrics": metrics, "diagnostics": {"n_used": 2.0}}, tmp_path)
+
+    records = []
+    for data, gain in (("building", 0.02), ("adult9", 0.021)):
+        for seed in range(6):
+            base = 0.4 + 0.01 * seed
+            records += [
+                record(data, "BMEM-V-VI", seed, base),
+                record(data, "BMEM-MABN-II", seed, base - (5.0 if seed == 0 else gain)),
+            ]
+    ((_, verdict, shown),), page = variational(records)
+    assert verdict == "pays"
+    assert shown.startswith("+4.77%")
+    assert "| Building | 5 | 0.4300 | +0.0200" in page
+    assert "clear on Building, Adult-9" in page
 
 
 @pytest.mark.slow

@@ -17,14 +17,15 @@ WHERE = {
 def outcome(losses, accuracy=80.0, groups=None, fit=1.0, **diagnostics):
     losses = np.asarray(losses, float)
     metrics = {
-        "n_test": len(losses),
+        "n_test": 30,
+        "n_train": 70,
         "accuracy": accuracy,
         "log_loss": float(losses.mean()),
         "calibration_error": 0.01,
         "brier": 0.2,
         "groups": groups or {},
     }
-    return Outcome(metrics, losses, {"fit": fit}, {"scale": 0.3}, diagnostics)
+    return Outcome(metrics, {"fit": fit}, {"scale": 0.3}, diagnostics)
 
 
 @pytest.fixture(name="outcome")
@@ -41,9 +42,8 @@ def where():
 def store(tmp_path):
     """Write a record: ``store("adult9", "LR", losses, ...)``."""
 
-    def write(data, method, losses, k=0, seed=0, n_train=0, suite="classifiers", **more):
-        settings = {"inference": "mcmc"} if suite == "small-data" else {}
-        cell = Cell(suite, data, method, k, seed, n_train, QUICK, settings)
+    def write(data, method, losses=(0.4,), k=0, seed=0, **more):
+        cell = Cell("classifiers", data, method, k, seed, QUICK)
         return keep(tmp_path / "cells", cell, outcome(losses, **more), {**WHERE, "device": "cpu"})
 
     write.folder = tmp_path

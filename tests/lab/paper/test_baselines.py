@@ -86,6 +86,16 @@ def test_every_setting_is_tried_in_every_fold(rows, monkeypatch):
     assert len(grid["logisticregression__C"]) == 5
 
 
+def test_settings_that_were_chosen_are_not_searched_again(rows, monkeypatch):
+    X, y, _, _ = rows
+    monkeypatch.setattr(baselines, "GridSearchCV", None)
+    before = {"gamma": 0.3, "C": 10.0, "validation_accuracy": 80.0}
+    model, chosen, _ = fit_baseline("KSVM", X, y, seed=1, n_folds=2, chosen=before)
+    assert chosen == {"gamma": 0.3, "C": 10.0}
+    inner = model.calibrated_classifiers_[0].estimator
+    assert (inner["nystroem"].gamma, inner["linearsvc"].C) == (0.3, 10.0)
+
+
 def test_a_worker_among_others_uses_one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert n_threads() == 1

@@ -4,20 +4,18 @@ import json
 import numpy as np
 import pytest
 
-from wideangle import VonMisesFisherPrior
 from wideangle.storage.files import as_finite
-from wideangle_lab import datasets
-from wideangle_lab.paper import made, suites, task, tuning
+from wideangle_lab.paper import made, task, tuning
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import Cell, Effort, from_json
-from wideangle_lab.paper.efforts import FULL, QUICK, USUAL, USUAL_TEXT, effort_of, identity, kind_of
+from wideangle_lab.paper.efforts import FULL, QUICK, USUAL, USUAL_TEXT, effort_of, identity
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS, LABELLED, UNLABELLED
 from wideangle_lab.paper.methods import GRIDS, ROWS, UNREPULSED, estimator
 from wideangle_lab.paper.suites import TABLES, Choice, cells_of, numbers_of
 
 
 def test_a_cell_survives_json_and_has_a_path_of_its_own():
-    cells = cells_of(["all", "small-data"], Choice())
+    cells = cells_of(["all"], Choice())
     assert len({cell.path for cell in cells}) == len(cells)
     for cell in cells:
         again = from_json(json.loads(json.dumps(as_finite(cell.as_json()))))
@@ -31,7 +29,7 @@ def test_records_of_an_older_effort_can_be_read():
 
 
 def test_the_suite_has_every_row_baseline_and_k_on_every_data_set():
-    cells = cells_of(["classifiers"], Choice())
+    cells = cells_of(["classifiers"], Choice(seeds=(0,)))
     assert {cell.n_experts for cell in cells} == {0, 5, 10, 20, 30}
     assert {cell.data for cell in cells} == {
         "adult9", "building", *(f"rcv1_subsets.{s}" for s in ("s1", "s2", "s3", "s5"))
@@ -49,7 +47,10 @@ def test_every_number_of_the_paper_has_its_cells():
     assert {cell.data for cell in of(1)} == {"adult9"}
     assert {cell.n_experts for cell in of(4)} == {0, 30}
     assert {"KSVM", "RF", "MLP", "ISVM", "GB", "BMEM-DPP"} < {cell.method for cell in of(4)}
-    assert {cell.method for cell in of(3)} == {"BMEM-G", "BMEM-MABN-I", "BMEM-V"}
+    assert {cell.method for cell in of(3)} == {
+        "BMEM-G", "BMEM-MABN-I", "BMEM-V", "BMEM-V-VI", "BMEM-MABN-II"
+    }  # fmt: skip
+    assert {cell.seed for cell in of(1)} == set(range(5))
     assert of(6) == []
     assert {cell.data for cell in of(7)} == set(UNLABELLED)
     assert {cell.data for cell in of(9)} == set(LABELLED)
@@ -104,20 +105,10 @@ def test_only_what_a_method_feels_is_part_of_its_identity():
         assert not same(cell(method), cell(method, n_passes=7))
         assert not same(cell(method), cell(method, mixture_folds=5))
     assert not same(cell("BMEM-G"), cell("BMEM-G", n_draws=7))
-    assert kind_of(Cell("small-data", "x", "vmf", settings={"inference": "mcmc"})) == "mcmc"
     assert effort_of("features", "usual", {"n_draws": 3}) == USUAL["features"]._replace(n_draws=3)
     assert effort_of("features", "full") == FULL["features"]
     assert effort_of("features", "usual", data="reuters") == USUAL_TEXT
     assert effort_of("features", "full", data="reuters") == FULL["features"]
-
-
-def test_the_study_pairs_its_arms():
-    cells = cells_of(["small-data"], Choice(sizes=(200,), experts=(5,), seeds=(0, 1)))
-    assert {cell.method for cell in cells} == set(suites.PRIORS)
-    assert len(cells) == 2 * len(suites.PRIORS)
-    assert all(cell.settings["inference"] == "mcmc" for cell in cells)
-    with pytest.raises(ValueError, match="method='BMEM-G'"):
-        cells_of(["small-data"], Choice(methods=("BMEM-G",)))
 
 
 def test_rows_and_their_controls_differ_by_the_diversity_alone():
@@ -126,15 +117,14 @@ def test_rows_and_their_controls_differ_by_the_diversity_alone():
         assert ROWS[diverse]["inference"] == ROWS[plain]["inference"]
     assert estimator("BMEM-V", 3).get_params()["prior__common"] is False
     assert estimator("BMEM-MABN-I", 3, prior__cosine=0.4).prior.cosine == 0.4
-    given = estimator("vmf", 3, **suites.PRIORS["vmf"], inference="mcmc")
-    assert isinstance(given.prior, VonMisesFisherPrior) and given.inference == "mcmc"
 
 
 def test_all_methods_of_a_seed_get_the_same_rows():
-    one = task.task_of(Cell("small-data", "experts", "vmf", 5, 1, 100))
-    two = task.task_of(Cell("small-data", "experts", "gaussian-1", 20, 1, 100))
-    other = task.task_of(Cell("small-data", "experts", "vmf", 5, 2, 100))
-    assert one.X_train.shape == (100, 8)
+    one, two, other = (
+        task.task_of(Cell("classifiers", "experts", *more))
+        for more in (("MEM-L2", 5, 1), ("BMEM-PR", 20, 1), ("MEM-L2", 5, 2))
+    )
+    assert one.X_train.shape == (1400, 8)
     assert one.X_test.shape == (600, 8)
     assert np.array_equal(one.X_train, two.X_train)
     assert not np.array_equal(one.X_train, other.X_train)
@@ -142,31 +132,11 @@ def test_all_methods_of_a_seed_get_the_same_rows():
     assert few.X_train.shape == few.X_test.shape == (300, 8)
 
 
-def test_a_fixed_split_still_gives_every_seed_its_own_subsample(monkeypatch):
-    made_rows = datasets.load("experts")
-    fixed = dataclasses.replace(made_rows, fixed_split=made_rows.split(0))
-    monkeypatch.setattr(task, "data_set", lambda name: fixed)
-    one, two = (task.task_of(Cell("small-data", "x", "vmf", 5, seed, 100)) for seed in (0, 1))
-    assert not np.array_equal(one.X_train, two.X_train)
-    assert np.array_equal(one.X_test, two.X_test)
-
-
 def test_no_training_row_is_tested():
-    one = task.task_of(Cell("small-data", "experts", "vmf", 5, 1))
+    one = task.task_of(Cell("classifiers", "experts", "MEM-L2", 5, 1))
     train = {row.tobytes() for row in one.X_train}
     assert len(train) == 1400
     assert not any(row.tobytes() in train for row in one.X_test)
-
-
-def test_rare_rows_are_those_with_a_column_few_rows_have():
-    from wideangle_lab.datasets import MANIFEST, Dataset
-
-    X = np.zeros((300, 3), np.float32)
-    X[:, 0] = 1
-    X[[5, 250], 1] = 1  # one of 200 training rows
-    X[:4, 2] = 1  # two in a hundred
-    data = Dataset("x", X, None, MANIFEST["adult9"])
-    assert np.flatnonzero(task.rare_rows(data, np.arange(200))).tolist() == [5, 250]
 
 
 def test_data_without_classes_are_refused():
@@ -215,24 +185,48 @@ def fake_estimator(monkeypatch):
 
 
 def test_choosing_never_sees_a_test_row_and_is_done_once(monkeypatch):
-    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5, 1)
+    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5)
     rows = task.task_of(cell)
     seen, fits = fake_estimator(monkeypatch)
     first, made_now = tuning.tuned(cell, rows, {})
-    assert list(made_now) == ["experts/BMEM-G-VI.seed1"]
+    assert list(made_now) == ["experts/BMEM-G-VI.seed0"]
     again, nothing = tuning.tuned(cell, rows, made_now)
     assert (first["settings"], nothing) == (again["settings"], {})
     assert fits == [0.3, 1.0]
     test = {row.tobytes() for row in rows.X_test}
     assert not any(row.tobytes() in test for X in seen for row in X)
     assert len(seen[0]) + len(seen[1]) == len(rows.X_train)
-    longer = Cell("classifiers", "experts", "BMEM-G-VI", 5, 1, effort=Effort(n_passes=3))
+    longer = Cell("classifiers", "experts", "BMEM-G-VI", 5, effort=Effort(n_passes=3))
     tuning.tuned(longer, rows, made_now)
     assert len(fits) == 4  # other effort, chosen again
 
 
+def test_every_split_has_the_settings_of_split_0(monkeypatch):
+    later = Cell("classifiers", "experts", "BMEM-G-VI", 5, 3)
+    rows = task.task_of(later)
+    seen, fits = fake_estimator(monkeypatch)
+    _, made_now = tuning.tuned(later, rows, {})
+    first = task.task_of(dataclasses.replace(later, seed=0))
+    known = {row.tobytes() for row in first.X_train}
+    assert all(row.tobytes() in known for X in seen for row in X)
+    tuning.tuned(dataclasses.replace(later, seed=1, n_experts=30), rows, made_now)
+    assert fits == [0.3, 1.0]
+
+
+def test_split_0_is_the_data_set_s_own_and_others_have_its_size():
+    from wideangle_lab.datasets import MANIFEST, Dataset, Split
+
+    own = Split(np.arange(30), np.arange(30, 40))
+    data = Dataset("x", np.zeros((40, 2)), np.zeros(40), MANIFEST["adult9"], fixed_split=own)
+    assert task.split_of(data, 0) is own
+    others = [task.split_of(data, seed) for seed in (1, 2)]
+    assert all((len(one.train), len(one.test)) == (30, 10) for one in others)
+    assert not np.array_equal(others[0].test, others[1].test)
+    assert all(len({*one.train, *one.test}) == 40 for one in others)
+
+
 def test_cross_validation_scores_every_training_row_once(monkeypatch):
-    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5, 1, effort=Effort(mixture_folds=5))
+    cell = Cell("classifiers", "experts", "BMEM-G-VI", 5, effort=Effort(mixture_folds=5))
     rows = task.task_of(cell)
     seen, fits = fake_estimator(monkeypatch)
     _, before = tuning.tuned(dataclasses.replace(cell, effort=Effort()), rows, {})
@@ -247,15 +241,13 @@ def test_cross_validation_scores_every_training_row_once(monkeypatch):
 def test_nothing_is_chosen_where_nothing_is_to_choose():
     rows = task.task_of(Cell("classifiers", "experts", "BMEM-V", effort=QUICK))
     quick = Cell("classifiers", "experts", "BMEM-G", 5, effort=QUICK)
-    arm = Cell("small-data", "experts", "vmf", 5)
-    for cell in (quick, arm):
-        assert tuning.tuned(cell, rows, {}) == (tuning.NOTHING, {})
+    assert tuning.tuned(quick, rows, {}) == (tuning.NOTHING, {})
 
 
 def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_strength(monkeypatch):
     asked = []
 
-    def scorer(cell, rows, seed):
+    def scorer(cell, rows):
         def loss(settings):
             asked.append((cell.method, dict(settings)))
             strength = settings.get("inference__diversity", 10.0)
@@ -277,6 +269,6 @@ def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_st
 @pytest.mark.parametrize("row", ROWS)
 def test_every_setting_of_a_grid_is_one_of_the_row_s_estimator(row):
     cell = Cell("classifiers", "experts", row, 5)
-    given = tuning._options(cell, 0)
+    given = tuning._options(cell)
     given |= {name: values[0] for name, values in GRIDS[row].items()}
     assert given.items() <= estimator(row, 5, **given).get_params().items()

@@ -189,7 +189,7 @@ def add(tmp_path, where):
         numbers = {"l2_error": 1.0, "hidden_log_density": -1.0, "hidden_rms": 0.5, "n_train": 7,
                    "n_test": 3, "log_likelihood": -losses.mean()}  # fmt: skip
         found = {"n_components": 10 + len(method), "n_raw": 20.0, "rhat": 1.5, "n_disputed": 1}
-        outcome = Outcome(numbers | metrics, losses, {"fit": 2.0}, diagnostics=found)
+        outcome = Outcome(numbers | metrics, {"fit": 2.0}, diagnostics=found)
         one = cell(method, data, seed)
         return keep(tmp_path, one, outcome, where)
 
@@ -265,8 +265,7 @@ def test_the_command_runs_in_processes_without_files_and_goes_on(tmp_path, comma
     assert {record.cell.method for record in records} == {"IBP-LFM", "IMA-cosine-0.1"}
     for record in records:
         assert isinstance(record.cell, Cell)
-        assert len(record.losses()) == record.metrics["n_scored"] == 100
-        assert -record.losses().mean() == pytest.approx(record.metrics["log_likelihood"], rel=1e-3)
+        assert record.metrics["n_scored"] == 100
         assert record.metrics["l2_error"] < record.metrics["l2_error_of_mean"]
         assert record.path.with_suffix(".png").is_file()
     code, shown, _ = command(*arguments)

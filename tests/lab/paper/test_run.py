@@ -19,7 +19,7 @@ from wideangle_lab.paper.cells import Cell, Effort
 from wideangle_lab.paper.efforts import QUICK
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS
 from wideangle_lab.paper.methods import ROWS
-from wideangle_lab.paper.records import find, keep, known_tunings, read, read_all
+from wideangle_lab.paper.records import find, known_tunings, read, read_all
 from wideangle_lab.paper.run import run
 
 
@@ -79,9 +79,8 @@ def test_a_record_has_all_that_decides_a_number(tmp_path, calls):
     (record,) = run(cells(1), tmp_path, say=quiet).finished
     data = json.loads(record.path.read_text())
     assert {"cell", "metrics", "chosen", "diagnostics", "warnings", "seconds", "machine",
-            "versions", "commit", "device", "version"} == set(data)  # fmt: skip
+            "versions", "commit", "device", "version", "cpu_seconds"} == set(data)  # fmt: skip
     assert read(record.path).cell == cells(1)[0]
-    assert record.losses().tolist() == [0.5, 1.0]
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -102,11 +101,9 @@ def test_a_damaged_record_is_named(tmp_path):
         find(tmp_path, cells(1)[0])
 
 
-def test_records_are_plain_json(tmp_path, where, outcome):
+def test_records_are_plain_json():
     value = as_finite({"a": np.float32(0.5), "b": np.nan, "c": (np.arange(2), True)})
     assert value == {"a": 0.5, "b": None, "c": [[0, 1], True]}
-    huge = keep(tmp_path, cells(1)[0], outcome([1e6, 0.1]), where)
-    assert np.all(np.isfinite(huge.losses()))
 
 
 @pytest.mark.slow
@@ -199,7 +196,7 @@ def execute_slowly(cell, known):
         file.write(str(os.getpid()))
     time.sleep(2.0)
     metrics = {"accuracy": 80.0, "log_loss": 0.5}
-    return Outcome(metrics, np.array([0.5, 0.5]), {"fit": 2.0})
+    return Outcome(metrics, {"fit": 2.0})
 
 
 def run_one_slowly(cell, known):
@@ -343,4 +340,6 @@ def test_every_row_runs(tmp_path, command, compile_quickly):
     main([str(tmp_path), str(tmp_path / "docs")])
     page = (tmp_path / "docs" / "feature-results.md").read_text(encoding="utf-8")
     assert "IMA-cosine-0.2" in page
-    assert "undecided" in (tmp_path / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert "cannot be decided" in (tmp_path / "docs" / "reproduction.md").read_text(
+        encoding="utf-8"
+    )
