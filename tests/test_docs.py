@@ -72,6 +72,20 @@ def test_links_within_the_project_lead_somewhere(path):
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
+def anchors_of(path):
+    """Names that GitHub and the site give to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_to_headings_lead_to_one(path):
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8"))
+    dead = [f"{target}#{name}" for target, name in links
+            if name not in anchors_of(path.parent / target if target else path)]  # fmt: skip
+    assert dead == []
+
+
 def test_every_page_is_reachable_from_the_readme():
     seen, queue = set(), [ROOT / "README.md"]
     while queue:

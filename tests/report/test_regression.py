@@ -31,7 +31,7 @@ def test_the_page_is_rendered(run):
         "Rows farthest from their prediction",
         "2 experts predict “income”",
         "off by",
-        "Predicts more where",
+        "Predicts higher values where",
     ):
         assert words in text
     assert len(text.encode()) < 2_000_000
@@ -56,7 +56,7 @@ def test_rows_farthest_from_their_prediction_come_first(run):
     table = run.presentation.rows_to_look_at(run)
     far = np.abs(run.sample.y - run.sample.values["prediction"]) / run.sample.values["spread"]
     np.testing.assert_array_equal(table.order, np.argsort(-far, kind="stable")[:25])
-    assert [column.title for column in table.columns][:2] == ["seen", "predicted"]
+    assert [column.title for column in table.columns][:2] == ["observed", "predicted"]
 
 
 def test_intervals_that_are_too_short_are_mentioned(run):

@@ -10,7 +10,7 @@ from wideangle.frames.encoding import Category, Encoding, Number
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.presentation import strongest
 from wideangle.posterior import Draws
-from wideangle.presentation.family import MOST_ROWS
+from wideangle.presentation.family import MOST_ROWS, share_interval
 from wideangle.report import page, parts
 
 
@@ -61,8 +61,10 @@ def test_accuracy_is_that_of_the_rows_an_expert_leads(expert_run):
     (column,) = expert_run.presentation.component_columns(expert_run)
     for k, part in enumerate(parts.parts_of(expert_run)):
         led = owner == k
-        assert column.notes[k] == (f"of {led.sum()} rows" if led.any() else "")
+        assert column.notes[k].startswith(f"of {led.sum()} rows; " if led.any() else "")
         if led.any():
+            low, high = share_interval(right[led].sum(), led.sum())
+            assert column.notes[k].endswith(f"; {100 * low:.0f} to {100 * high:.0f} %")
             assert np.isclose(column.values[k], right[led].mean())
         assert np.isclose(part.share, values["activations"][:, k].mean())
 

@@ -266,8 +266,7 @@ class ExpertPresentation(Presentation):
                 sentences.append(f"{self.in_words(title)} where {reasons}.")
         if not sentences:
             sentences.append("No column has a clear effect: every interval contains zero.")
-        value, n_led = self._success(run, k)
-        return sentences + ([self.record(value, n_led)] if n_led else [])
+        return sentences
 
     @cached_property
     def _clear(self) -> list[np.ndarray]:
@@ -296,9 +295,9 @@ class ExpertPresentation(Presentation):
     def success(self, run: Run, led: np.ndarray) -> float:
         """Accuracy of the model on some rows of the sample."""
 
-    @abstractmethod
-    def record(self, value: float, n_led: int) -> str:
-        """Accuracy of an expert on the rows where it has most weight, as a sentence."""
+    def note(self, value: float, n_led: int) -> str:
+        """On how many rows an expert has most weight, and how sure its accuracy there is."""
+        return f"of {n_led} rows"
 
     def _success(self, run: Run, k: int) -> tuple[float, int]:
         """Success on the rows where an expert has most weight, and their number."""
@@ -311,7 +310,8 @@ class ExpertPresentation(Presentation):
         found = [self._success(run, k) for k in range(self.model.n_experts)]
         values = [value if n else None for value, n in found]
         title, form, hint = self.measure
-        return [Column(title, values, form, hint, [f"of {n} rows" if n else "" for _, n in found])]
+        notes = [self.note(value, n) if n else "" for value, n in found]
+        return [Column(title, values, form, hint, notes)]
 
     @abstractmethod
     def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -348,7 +348,7 @@ class ClassExpertPresentation(ExpertPresentation, ClassifierPresentation):
     measure: ClassVar[tuple[str, str, str]] = (
         "right",
         "percent",
-        "Share of right answers where it has most weight",
+        "Share of right answers where it has most weight, with its 95 % interval",
     )
     trust: ClassVar[Section] = ClassifierPresentation.trust._replace(
         hint="Uncertainty in nats. The epistemic part is what more data would remove; the rest is "
@@ -388,13 +388,10 @@ class ClassExpertPresentation(ExpertPresentation, ClassifierPresentation):
         right = np.argmax(run.sample.values["proba"], axis=1) == run.sample.y
         return float(right[led].mean())
 
-    def record(self, value: float, n_led: int) -> str:
-        """How often it was correct."""
+    def note(self, value: float, n_led: int) -> str:
+        """With the interval of a share."""
         low, high = share_interval(value * n_led, n_led)
-        return (
-            f"Right on {100 * value:.0f} % of the {n_led} rows where it has most weight (95 % "
-            f"interval: {100 * low:.0f} to {100 * high:.0f} %)."
-        )
+        return f"{super().note(value, n_led)}; {100 * low:.0f} to {100 * high:.0f} %"
 
     def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Of entropies."""
@@ -441,8 +438,8 @@ class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
         return [MEAN, NOISE]
 
     def in_words(self, title: str) -> str:
-        """It predicts more, or with more noise."""
-        return "Predicts more" if title == MEAN else "Is less sure"
+        """It predicts higher values, or with more noise."""
+        return "Predicts higher values" if title == MEAN else "Has more noise"
 
     def about_target(self) -> tuple[str, str]:
         """Mean and standard deviation."""
@@ -464,10 +461,6 @@ class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
         """Root mean squared error."""
         square = (run.sample.values["prediction"] - run.sample.y)[led] ** 2
         return float(np.sqrt(square.mean()))
-
-    def record(self, value: float, n_led: int) -> str:
-        """How far off it was."""
-        return f"Off by {value:.4g} on the {n_led} rows where it has most weight."
 
     def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Of variances."""

@@ -54,7 +54,7 @@ class RegressorPresentation(Presentation):
             ),
         ),
         table="Rows farthest from their prediction",
-        hint="How far, in standard deviations of the prediction.",
+        hint="Their distance is in standard deviations of the prediction.",
     )
 
     def look(self, X: Any) -> dict[str, np.ndarray]:
@@ -102,7 +102,9 @@ class RegressorPresentation(Presentation):
         return [
             Card("Root mean squared error", f"{m['rmse']:.4g}", mean),
             Card("Log density", with_error(m, "log_density", ".3f"), normal),
-            Card("Rows in their 90 % interval", f"{100 * m['coverage_90']:.0f} %", "90 % is right"),
+            Card(
+                "Rows in their 90 % interval", f"{100 * m['coverage_90']:.0f} %", "90 % is expected"
+            ),
         ]
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
@@ -110,9 +112,9 @@ class RegressorPresentation(Presentation):
         m = metrics
         if "rmse" not in m:
             return ""
-        rows = f"{m['n_test']:,} row{'' if m['n_test'] == 1 else 's'}"
+        rows = f"{m['n_test']:,} held-out row{'' if m['n_test'] == 1 else 's'}"
         return (
-            f" On {rows} held out the prediction is off by {m['rmse']:.4g} (root mean square); the "
+            f" On {rows} the prediction is off by {m['rmse']:.4g} (root mean square); the "
             f"mean of the training rows alone would be off by {m['rmse_of_guess']:.4g}."
         )
 
@@ -152,8 +154,9 @@ class RegressorPresentation(Presentation):
         ]
         if far is not None:
             assert sample.y is not None
-            columns.insert(0, Column("seen", sample.y[order].tolist()))
-            columns.append(Column("how far", far[order].tolist()))
+            columns.insert(0, Column("observed", sample.y[order].tolist()))
+            hint = "Distance from the prediction in its standard deviations"
+            columns.append(Column("distance", far[order].tolist(), hint=hint))
         return RowTable(order, columns)
 
 

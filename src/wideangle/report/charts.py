@@ -234,7 +234,7 @@ def calibration(run: Run) -> Figure | None:
     happened, probability, name = outcomes(sample.values["proba"], classes[sample.y], classes)
     found = reliability(happened, probability)
     size = 9 + 16 * np.sqrt(found.count / found.count.max())
-    hover = "predicted %{x:.0%}, seen %{y:.0%}<br>%{customdata} rows<extra></extra>"
+    hover = "predicted %{x:.0%}, observed %{y:.0%}<br>%{customdata} rows<extra></extra>"
     points = {
         "type": "scatter", "mode": "markers", "x": rounded(found.predicted),
         "y": rounded(found.observed), "customdata": found.count.tolist(), "hovertemplate": hover,
@@ -301,7 +301,7 @@ def predicted(run: Run) -> Figure | None:
         "error_y": _reach(*reach, thickness=1, color=FAINT),
     }  # fmt: skip
     line = _diagonal(min(seen.min(), mean.min()), max(seen.max(), mean.max()))
-    x, y = (_axis(title, zeroline=False) for title in ("seen", "predicted"))
+    x, y = (_axis(title, zeroline=False) for title in ("observed", "predicted"))
     return _figure([line, points], x, y)
 
 
