@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import sys
 import warnings
 
@@ -140,7 +141,57 @@ def by_stream():
     }
 
 
-FITS = {"vi": by_vi, "features": by_features, "stream": by_stream}
+def by_features_stream():
+    """Features of rows on disk, and the blocks that this process has read."""
+    from wideangle.streaming import NpyRows
+
+    class Counted(NpyRows):
+        def read(self, block):
+            reads.add(block)
+            return super().read(block)
+
+    reads = set()
+    generator = np.random.default_rng(0)
+    rows = (generator.random((403, 3)) < [0.5, 0.3, 0.02]) @ (2 * generator.normal(size=(3, 6)))
+    rows = rows + 0.4 * generator.normal(size=rows.shape)
+    if "bad_row" in given:
+        rows[given["bad_row"], 1] = np.nan
+    model = LatentFeatureModel(
+        prior="vmf",
+        inference=Sampling(n_chains=1, n_warmup=3, n_draws=4, thin=2, hops=0),
+        random_state=0,
+        verbose=False,
+    ).fit_stream(Counted(rows, block_rows=10))
+    return {
+        "log_joint": np.ravel(model.trace_.values["log_joint"]).tolist(),
+        "assignments": model.transform(rows[:20]).ravel().tolist(),
+        "own": sorted(reads),
+    }
+
+
+def collectives():
+    """What devices exchange in the program of a variational fit."""
+    found, advance = [], ascent._advance
+
+    def watched(*arguments):
+        text = advance.lower(*arguments).compile().as_text()
+        found.extend(re.findall(r" ((?:all|collective|reduce)-[a-z-]+)\(", text))
+        return advance(*arguments)
+
+    ascent._advance = watched
+    X, y = data(600, 5)
+    guide = Variational(n_starts=2, n_passes=1, batch_size=512)
+    MixtureOfExpertsClassifier(3, inference=guide, random_state=0, verbose=False).fit(X, y)
+    return {"collectives": found}
+
+
+FITS = {
+    "vi": by_vi,
+    "features": by_features,
+    "features-stream": by_features_stream,
+    "stream": by_stream,
+    "collectives": collectives,
+}
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

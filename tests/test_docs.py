@@ -148,6 +148,46 @@ def test_what_users_get_back_is_on_a_page_of_the_api(name):
     assert any(f"::: wideangle.{name}\n" in page.read_text("utf-8") for page in pages)
 
 
+MODELS = [
+    wideangle.LatentFeatureModel,
+    wideangle.MixtureOfExpertsClassifier,
+    wideangle.MixtureOfExpertsRegressor,
+    wideangle.SphericalMixture,
+    wideangle.TableEncoder,
+]
+
+
+def fitted_attributes(model):
+    """Names that a fit sets, in the class and those of ours that it is made from."""
+    ours = [cls for cls in model.__mro__ if cls.__module__.startswith("wideangle")]
+    sources = "".join(inspect.getsource(cls) for cls in ours)
+    names = re.findall(r"self\.([a-z]\w*_)\b(?=[^=\n()]*=[^=])", sources)
+    return {*names, *(n for n, _ in inspect.getmembers(model, inspect.isdatadescriptor))}
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_fitted_attributes_are_described(model):
+    described = re.findall(r"^(\w[\w, ]*_)(?: : .*)?$", inspect.getdoc(model), re.M)
+    known = {name for line in described for name in line.split(", ")}
+    found = {name for name in fitted_attributes(model) if re.fullmatch(r"[a-z]\w*[a-z]_", name)}
+    assert len(found) >= 2
+    assert found - known == set()
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_types_of_results_are_on_a_page_of_the_api(model):
+    methods = [m for n, m in inspect.getmembers(model, callable) if not n.startswith("_")]
+    returned = " ".join(str(inspect.signature(m).return_annotation) for m in methods)
+    described = " ".join(re.findall(r"^\w[\w, ]*_ : (.*)$", inspect.getdoc(model), re.M))
+    words = set(re.findall(r"\b[A-Z]\w+", f"{returned} {described}"))
+    ours = words - {"Any", "DataFrame", "Iterator", "None", "Self"}
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("api-*.md"))
+    assert ours
+    assert {
+        t for t in ours if not re.search(rf"^::: wideangle\.([\w.]+\.)?{t}$", pages, re.M)
+    } == set()
+
+
 MODULES = [
     wideangle,
     wideangle.plots,

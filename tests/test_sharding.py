@@ -12,6 +12,8 @@ import jax
 import numpy as np
 import pytest
 
+from wideangle import sharding
+from wideangle.infer.ascent import Minibatches
 from wideangle.sharding import current_mesh, dividing, rows_over, spread, writes
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")  # in the processes of these tests, too
@@ -70,6 +72,47 @@ def test_rows_of_features_are_cut_into_equal_parts():
     with rows_over() as mesh:
         assert dividing(mesh, 7 * mesh.size).size == mesh.size
         assert dividing(mesh, 1).size == 1
+
+
+@pytest.mark.parametrize(("count", "devices", "n_rows"), [(2, 1, 9), (3, 2, 12), (2, 3, 4)])
+def test_a_process_prepares_the_rows_of_its_own_devices(count, devices, n_rows, monkeypatch):
+    each = -(-n_rows // (count * devices))  # rows of a device
+    filled = []
+    for process in range(count):
+        share = sharding.Share(process, count, devices)
+        monkeypatch.setattr(sharding, "_share_of", lambda _, share=share: share)
+        own = np.arange(n_rows)[sharding.own_rows(n_rows, None)]
+        assert set(own // each) <= {process * devices + i for i in range(devices)}
+        filled.extend(own)
+        batches = Minibatches(0, np.ones((n_rows, 2)), np.zeros(n_rows), np.ones(n_rows), n_rows)
+        rows, targets, weights = batches.take(0)
+        assert rows.shape == (1, n_rows, 2) and targets.shape == weights.shape == (1, n_rows)
+        np.testing.assert_array_equal(rows[0, own], 1.0)
+    assert filled == list(range(n_rows))
+
+
+@pytest.mark.slow
+def test_devices_exchange_gradients_and_never_rows():
+    assert end(begin(what="collectives", devices=2))["collectives"] == ["all-reduce"]
+
+
+@pytest.mark.slow
+def test_two_processes_draw_the_features_of_one():
+    alone = end(begin(what="features-stream"))
+    both = [end(process) for process in company(2, what="features-stream", patience=90)]
+    assert len(alone["own"]) == 41
+    assert [one["own"] for one in both] == [list(range(21)), list(range(21, 41))]
+    for one in both:
+        np.testing.assert_allclose(one["log_joint"], alone["log_joint"], rtol=1e-9)
+        np.testing.assert_allclose(one["assignments"], alone["assignments"], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_bad_row_of_features_ends_all_processes():
+    for process in company(2, what="features-stream", patience=90, bad_row=333):
+        _, err = process.communicate(timeout=110)
+        assert process.returncode != 0
+        assert "row 333 holds NaN" in err, err[-2000:]
 
 
 @pytest.mark.slow

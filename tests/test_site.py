@@ -1,6 +1,9 @@
 """The site's own code: formulas and names of docstrings, and no load from elsewhere."""
 
+import importlib
 import importlib.util
+import inspect
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,6 +98,44 @@ def test_defaults_are_those_of_the_code():
     with griffe.temporary_visited_module(code, extensions=extensions) as visited:
         shown = [str(one.default) for one in visited["f"].parameters]
     assert shown == ['"learn"', "2"]
+
+
+def shown_functions(shown):
+    """Functions that a page describes for one of its lines: methods and members included."""
+    if shown.is_function:
+        yield shown
+    elif shown.is_class:
+        for name, member in shown.all_members.items():
+            if member.is_function and (name == "__init__" or not name.startswith("_")):
+                yield member
+    else:
+        for member in shown.members.values():
+            if member.is_public and (member.is_class or member.is_function):
+                yield from shown_functions(member)
+
+
+def test_defaults_on_the_pages_are_those_of_python():
+    griffe = pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    pages = "".join(page.read_text("utf-8") for page in (SITE.parent).glob("api-*.md"))
+    extensions = griffe.load_extensions(module("groups").Groups)
+    source = str(SITE.parents[1] / "src")
+    tree = griffe.load("wideangle", search_paths=[source], extensions=extensions)
+    n_compared = 0
+    for line in re.findall(r"^::: wideangle\.(\S+)", pages, re.MULTILINE):
+        for shown in shown_functions(tree[line]):
+            found = importlib.import_module(shown.module.canonical_path)
+            for name in shown.canonical_path[len(shown.module.canonical_path) + 1 :].split("."):
+                found = getattr(found, name)
+            real = inspect.signature(found).parameters
+            for parameter in shown.parameters:
+                kind = getattr(parameter.kind, "value", "")
+                text = str(parameter.default)
+                if parameter.default is None or kind.startswith("variadic") or "()" in text:
+                    continue
+                n_compared += 1
+                expected = real[parameter.name].default
+                assert eval(text, {}) == expected, (shown.canonical_path, parameter.name)
+    assert n_compared > 150
 
 
 def test_grouped_parameters_are_parted():

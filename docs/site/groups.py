@@ -2,7 +2,7 @@
 
 Parameters that share a line get one each, since they may have different defaults. A choice such as
 ``{"I", "II"}`` must not make its first value the default. A default that is a constant of the
-settings, such as ``LEARN``, is shown as its value.
+settings, such as ``LEARN``, or of streamed fits is shown as its value.
 """
 
 import re
@@ -13,8 +13,18 @@ import griffe
 
 GROUP = re.compile(r"^(\w+(?:, \w+)+)( :.*)?\n((?:[ \t]+\S.*\n?)+)", re.MULTILINE)
 CHOICE = re.compile(r"^(\w+ : )\{([^}\n]*)\}", re.MULTILINE)
-SETTINGS = Path(__file__).parents[2] / "src" / "wideangle" / "settings.py"
-CONSTANTS = dict(re.findall(r'^([A-Z]+) = ("\w+")$', SETTINGS.read_text("utf-8"), re.MULTILINE))
+SOURCE = Path(__file__).parents[2] / "src" / "wideangle"
+
+
+def constants_of(path: str, value: str, prefix: str = "") -> dict[str, str]:
+    """Constants of a file that stand for defaults, and what they are."""
+    found = re.findall(rf"^([A-Z_]+) = ({value})$", (SOURCE / path).read_text("utf-8"), re.M)
+    return {prefix + name: text for name, text in found}
+
+
+CONSTANTS = constants_of("settings.py", r'"\w+"') | constants_of(
+    "mixture_of_experts/stream.py", r"[\d*]+", "stream."
+)
 
 
 def apart(match: re.Match[str]) -> str:

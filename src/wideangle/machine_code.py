@@ -16,6 +16,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from wideangle.threads import n_threads
+
 THREADED_WORK = 200_000
 """Steps of a kernel below which a second thread costs more than it saves."""
 
@@ -23,7 +25,7 @@ THREADED_WORK = 200_000
 def njit(**options: Any) -> Callable[[Any], Any]:
     """As ``numba.njit(cache=True, nogil=True)``, also where there is no folder to keep code in.
 
-    Numba wants to write beside the source or below the home directory. An installation in a
+    Numba wants to write next to the source or below the home directory. An installation in a
     container often has neither; then each process compiles what it uses.
 
     Parameters
@@ -80,26 +82,24 @@ def ctrl_c_later() -> Iterator[None]:
 _here = threading.local()
 
 
-def n_threads() -> int:
-    """Threads that a loop over rows may use: all cores, or the share of one worker of several."""
-    return getattr(_here, "n_threads", numba.config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
+def threads_of_loops() -> int:
+    """Threads that a loop over rows may use: all, or those of one worker of several."""
+    if (own := getattr(_here, "n_threads", None)) is not None:
+        return own
+    return min(n_threads(), numba.config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def share_threads(n_workers: int) -> None:
-    """Leave the calling thread its share of the cores: it is one of several workers."""
-    _here.n_threads = max(n_threads() // n_workers, 1)
-
-
-def _use_one_thread() -> None:
-    _here.n_threads = 1
+def use_threads(n: int) -> None:
+    """Give loops of the calling thread, one of several workers, so many threads."""
+    _here.n_threads = n
 
 
 def in_ranges(kernel: Callable[[int, int], Any], cuts: Sequence[int]) -> list[Any]:
     """Results of ``kernel(first, last)`` over the ranges between cuts, in order, in threads."""
-    n = min(n_threads(), len(cuts) - 1)
+    n = min(threads_of_loops(), len(cuts) - 1)
     if n == 1:
         return list(map(kernel, cuts[:-1], cuts[1:]))
-    with ThreadPoolExecutor(n, initializer=_use_one_thread) as pool:
+    with ThreadPoolExecutor(n, initializer=use_threads, initargs=(1,)) as pool:
         return list(pool.map(kernel, cuts[:-1], cuts[1:]))
 
 
@@ -108,5 +108,6 @@ def over_rows(kernel: Callable[[int, int], None], n_rows: int, work: float) -> N
 
     Rows differ in cost, so each thread gets several ranges in turn.
     """
-    n_ranges = 4 * n_threads() if work > THREADED_WORK and n_threads() > 1 else 1
+    n = threads_of_loops() if work > THREADED_WORK else 1
+    n_ranges = 4 * n if n > 1 else 1
     in_ranges(kernel, np.unique(np.linspace(0, n_rows, n_ranges + 1).astype(int)).tolist())

@@ -105,13 +105,26 @@ def reading_share(n_blocks: int) -> Share:
     The devices of a process stand next to each other, so that the rows it has read are those of its
     own devices.
     """
-    mesh = current_mesh()
+    share = _share_of(current_mesh())
+    return share if n_blocks >= share.count else ALONE
+
+
+def own_rows(n_rows: int, mesh: Mesh | None) -> slice:
+    """Those of so many rows that :func:`spread` puts on the devices of this process."""
+    share = _share_of(mesh)
+    each = -(-n_rows // (share.count * share.devices)) * share.devices
+    if share.count == 1:
+        return slice(0, n_rows)
+    return slice(min(share.index * each, n_rows), min((share.index + 1) * each, n_rows))
+
+
+def _share_of(mesh: Mesh | None) -> Share:
     if mesh is None or not mesh.is_multi_process:
         return ALONE
     order = [device.process_index for device in mesh.devices.flat]
     members, size = list(dict.fromkeys(order)), len(order)
     even = [one for one in members for _ in range(size // len(members))] == order
-    if not even or len(members) < jax.process_count() or n_blocks < len(members):
+    if not even or len(members) < jax.process_count():
         return ALONE
     return Share(members.index(jax.process_index()), len(members), size // len(members))
 
@@ -130,6 +143,18 @@ def exchanged(arrays: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         with np.load(io.BytesIO(line[:size].tobytes()), allow_pickle=False) as parts:
             found.append({name: parts[name] for name in parts.files})
     return found
+
+
+def of_all(value: Any, share: Share) -> list[np.ndarray]:
+    """An array of every process that has a share, in their order."""
+    if share.count == 1:
+        return [np.asarray(value)]
+    return [one["value"] for one in exchanged({"value": np.asarray(value)})]
+
+
+def total(value: Any, share: Share) -> np.ndarray:
+    """The sum of an array over all processes that have a share: the same bits in each."""
+    return np.sum(of_all(value, share), axis=0)
 
 
 def spread(tree: Any, mesh: Mesh, axis: int = 0) -> Any:

@@ -3,6 +3,7 @@
 import builtins
 import io
 import re
+import warnings
 from functools import partial
 from types import SimpleNamespace
 
@@ -180,3 +181,14 @@ def test_run_prints_the_tables_and_the_place(tmp_path, monkeypatch, capsys, take
     assert "experts that repel" in said.out and "latent features" in said.out
     assert str(tmp_path / "out" / "index.html") in said.out.replace("\n", "")
     assert "fitting latent features" in said.err
+
+
+def test_warnings_of_fits_are_listed_as_sentences(tmp_path, monkeypatch, capsys):
+    def take(*_, **__):
+        for _ in range(2):
+            warnings.warn("Chains [of the demo] differ.", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(tour, "take", take)
+    monkeypatch.setattr(tour, "tables", lambda _: [])
+    demo.run(tmp_path / "pages", 0)
+    assert capsys.readouterr().out.count("warning: Chains [of the demo] differ.\n") == 1

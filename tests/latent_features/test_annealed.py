@@ -14,7 +14,7 @@ from latent_features.feature_problems import (
 from statistical import FOUR, z_score
 from wideangle.latent_features.predict import annealed as annealed_rows
 from wideangle.latent_features.predict.annealed import annealed_evidence, choose_base, walk
-from wideangle.latent_features.predict.enumerated import enumerate_rows
+from wideangle.latent_features.predict.fields import enumerate_rows
 
 REPEATS = 20_000
 

@@ -144,7 +144,7 @@ def test_sparse_rows_are_dense_rows_and_stay_sparse(rows, monkeypatch):
     # One start for both: searches break ties by the last bit.
     start = fitted().chains_.draws[0]
     features, used = start.vectors.astype(float), start.assignments
-    begin = Start(features, used, 0.1, 0.0, np.zeros(1))
+    begin = Start(features, used, 0.1, 0.0)
     monkeypatch.setattr(lfm_fit, "find_features", lambda *a, **k: begin)
     dense = fit(holes, standardise=True)
     swept, run = [], lfm_fit.run_chain

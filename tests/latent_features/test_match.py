@@ -66,15 +66,16 @@ def test_spread_is_the_relative_scatter():
     np.testing.assert_allclose(matched.spread, expected, rtol=0.1)
 
 
-def test_presence_counts_draws_and_absence_is_minus_1():
+def test_presence_counts_draws_and_absence_is_minus_1(monkeypatch):
     draws, orders = shuffled_draws(10, absent=[[2], [2], [2, 5], [2]])
     matched = match(draws)
     check_index(matched, orders)
     presence = matched.presence[np.argsort(truth_of(matched))]
     np.testing.assert_allclose(presence, [1, 1, 0.6, 1, 1, 0.9])
     np.testing.assert_allclose((matched.index < 0).sum(axis=0), 10 * (1 - matched.presence))
-    assert len(match(draws, min_presence=0.6).components) == 6
-    assert len(match(draws, min_presence=0.7).components) == 5
+    for share, n_components in ((0.6, 6), (0.7, 5)):
+        monkeypatch.setattr(posterior, "MIN_PRESENCE", share)
+        assert len(match(draws).components) == n_components
 
 
 def test_a_feature_that_the_first_draw_lacks_is_found():
@@ -117,16 +118,17 @@ def test_lengths_count_not_only_directions():
     assert len(match(draws[:5] + longer).components) == 12
 
 
-def test_chains_that_disagree_are_reported():
+def test_chains_that_disagree_are_reported(monkeypatch):
     draws, _ = shuffled_draws(40, absent=[[]] * 10 + [[1]] * 30)
     matched = match(draws, chains=np.repeat([3, 5, 7, 9], 10))
     assert len(matched.components) == 5
     assert matched.n_disputed == 1  # found by one chain alone, so not among the components
     np.testing.assert_array_equal(matched.by_chain, np.ones((4, 5)))
-    matched = match(draws, chains=np.repeat([3, 5, 7, 9], 10), min_presence=0.2)
+    assert match(draws[10:], chains=np.repeat([0, 1, 2], 10)).n_disputed == 0
+    monkeypatch.setattr(posterior, "MIN_PRESENCE", 0.2)
+    matched = match(draws, chains=np.repeat([3, 5, 7, 9], 10))
     which = int(np.flatnonzero(truth_of(matched) == 1)[0])
     np.testing.assert_array_equal(matched.by_chain[:, which], [1.0, 0.0, 0.0, 0.0])
-    assert match(draws[10:], chains=np.repeat([0, 1, 2], 10)).n_disputed == 0
 
 
 def test_crowded_features_are_assigned_with_the_least_total_distance():
@@ -167,18 +169,16 @@ def test_relative_distance_against_plain_norms():
     np.testing.assert_allclose(relative_distance(left, right), expected, atol=1e-7)
 
 
-def test_rare_components_are_searched_for_in_more_draws():
-    chains = np.zeros(500, int)
-    few, many = (posterior._searched(chains, p) for p in (0.5, 0.05))
-    assert len(few) == 10 and few[0] == 0 and len(set(few)) == len(few)
-    assert (1 - 0.05) ** len(many) <= 1e-3
-    draws, _ = shuffled_draws(100, absent=[[2]] * 90)
-    assert len(match(draws, min_presence=0.1).components) == 6
+def test_components_are_searched_for_in_draws_of_every_chain():
+    found = posterior._searched(np.repeat([0, 1], [500, 3]))
+    assert len(found) == len(set(found)) == 13
+    assert found[0] == 0 and found[-3:] == [500, 501, 502]
+    assert posterior.MIN_PRESENCE**posterior.SEARCHED <= 1e-3
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (3, 0)])
 def test_draws_without_features(sizes):
     draws = [make_draw(TRUTH[:k], np.full(k, 0.1), 1.0) for k in sizes]
-    matched = match(draws, min_presence=0.5)
+    matched = match(draws)
     assert matched.components.shape == (max(sizes), 20)
     assert matched.index.shape == (2, max(sizes))

@@ -14,10 +14,9 @@ from latent_features.feature_problems import (
 )
 from statistical import FOUR, z_score
 from wideangle.latent_features.predict import annealed as annealed_rows
-from wideangle.latent_features.predict import enumerated as enumerated_rows
 from wideangle.latent_features.predict import fields as row_fields
 from wideangle.latent_features.predict.annealed import walk
-from wideangle.latent_features.predict.enumerated import enumerate_rows
+from wideangle.latent_features.predict.fields import enumerate_rows
 
 
 def log_density_of(fields, states):
@@ -152,15 +151,15 @@ def test_rows_take_random_numbers_in_turn():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("        activation[d] += mass[d]", "        activation[d] += 0.5 * mass[d]"),
-        ("below[d, j] - coupling[d, j]", "below[d, j] - 0.99 * coupling[d, j]"),
-        ("activation *= shrink", "activation *= 1.0"),
-        ("mass *= shrink", "mass *= 1.0"),
-        ("rows.log_all_off + log_sums", "log_sums"),
+        ("masses @ states / total", "masses @ states / (1.01 * total)"),
+        ("- shared[rows.pattern]", "- 0.99 * shared[rows.pattern]"),
+        ("np.triu_indices(n_features, 1)", "np.triu_indices(n_features, 2)"),
+        ("+ top + np.log(total)", "+ np.log(total)"),
+        ("rows.log_all_off + top", "top"),
     ],
 )
 def test_broken_enumerations_are_noticed(old, new):
-    module = broken(enumerated_rows, old, new)
+    module = broken(row_fields, old, new)
     draw = random_draw(6, 4)
     rows = random_rows(draw, 5)
     found = module.enumerate_rows(fields_of(draw, rows))

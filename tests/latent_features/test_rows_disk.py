@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -59,8 +60,8 @@ def test_sweeps_in_blocks_are_the_sweeps_of_rows_in_memory(ordered, key, tmp_pat
     steps = steps_of(start_tuning(), True)
     changes = {int(two.n_live)}
     for index in range(8):
-        one, info = rows.sweep(chain.key, index, one, design, steps)
-        two, wanted = memory.sweep(chain.key, index, two, design, steps)
+        one, info = rows.sweep(jax.random.fold_in(chain.key, index), one, design, steps)
+        two, wanted = memory.sweep(jax.random.fold_in(chain.key, index), two, design, steps)
         np.testing.assert_allclose(info.log_joint, wanted.log_joint, rtol=1e-9)
         assert int(one.n_live) == int(two.n_live)
         changes.add(int(two.n_live))
@@ -81,12 +82,12 @@ def test_a_level_too_low_leaves_the_assignments_on_disk_alone(key, tmp_path, mon
     chain = make_chain(design, key)
     steps = steps_of(chain.tuning, True)
     features = rows.begin(chain.key, chain.features)
-    features, _ = rows.sweep(chain.key, 0, features, design, steps)
+    features, _ = rows.sweep(jax.random.fold_in(chain.key, 0), features, design, steps)
     before = rows.keep(features)
     right = DiskRows._start
     monkeypatch.setattr(DiskRows, "_start", lambda *a: (right(*a)[0], False))
     for index in (1, 2):
-        features, _ = rows.sweep(chain.key, index, features, design, steps)
+        features, _ = rows.sweep(jax.random.fold_in(chain.key, index), features, design, steps)
         after = rows.keep(features)
         columns = [sorted(map(tuple, one.assignments.T)) for one in (before, after)]
         assert columns[0] == columns[1]  # in the order of new weights

@@ -38,9 +38,10 @@ def test_log_likelihood_sums_out_assignments_and_averages_draws():
     np.testing.assert_allclose(found, exact_log_likelihood(DRAWS, rows), rtol=1e-11)
 
 
-def test_log_likelihood_beyond_enumeration_is_close():
+def test_log_likelihood_beyond_enumeration_is_close(monkeypatch):
+    monkeypatch.setattr(lfm_score, "ENUMERATED", 0)
     rows = random_rows(DRAWS[1], 60)
-    found = log_likelihood(DRAWS, rows, 0, max_enumerated=0, n_steps=400, n_walks=10)
+    found = log_likelihood(DRAWS, rows, 0, n_steps=400, n_walks=10)
     np.testing.assert_allclose(found, exact_log_likelihood(DRAWS, rows), atol=0.25)
 
 
@@ -130,7 +131,7 @@ def test_activation_is_averaged_over_the_draws_that_have_the_component():
 
 
 def test_gibbs_activation_with_missing_entries(monkeypatch):
-    monkeypatch.setattr(lfm_score, "CHEAP", -1)
+    monkeypatch.setattr(lfm_score, "ENUMERATED", -1)
     draw = random_draw(5, 6, noise=1.0)
     rows = with_gaps(random_rows(draw, 10))
     found = activation([draw], np.arange(5)[None], rows, 0, n_sweeps=4000)
@@ -163,7 +164,7 @@ def exact_entries(draws, rows, mask):
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
 @pytest.mark.parametrize("cheap", [-1, 10])
 def test_hidden_entries_are_predicted_from_the_others(monkeypatch, kind, cheap):
-    monkeypatch.setattr(lfm_score, "CHEAP", cheap)
+    monkeypatch.setattr(lfm_score, "ENUMERATED", cheap)
     draws = [random_draw(4, 6, noise=1.0), random_draw(6, 6, seed=5, noise=0.8)]
     rows = random_rows(draws[0], 12)
     rows[0, 0] = 0.0
@@ -185,15 +186,13 @@ def test_hidden_values_do_not_leak():
     )
 
 
-def test_repeats_of_the_annealed_score_err_downwards():
+def test_repeats_of_the_annealed_score_err_downwards(monkeypatch):
+    monkeypatch.setattr(lfm_score, "ENUMERATED", 0)
     draw = random_draw(8, 5, noise=0.1)
     rows = random_rows(draw, 30)
     exact = exact_log_likelihood([draw], rows)
     error = np.array(
-        [
-            (log_likelihood([draw], rows, s, max_enumerated=0, n_steps=10) - exact).mean()
-            for s in range(20)
-        ]
+        [(log_likelihood([draw], rows, s, n_steps=10) - exact).mean() for s in range(20)]
     )
     assert error.mean() < FOUR * error.std() / np.sqrt(20)
     assert abs(error.mean()) < 0.2

@@ -43,11 +43,11 @@ def restarts(features, moves):
         level = jax.random.uniform(keys[1]) * bound
         lengths = draw_lengths(keys[2], state.hyper, (design.n_births,), design)
         known = DenseRows(rows), rows @ state.components.vectors.T
-        moved, columns, n_moved = birth_moves(keys[3], state, *known, lengths, level, design)
-        return statistics(state, rows), statistics(attached(moved, columns), rows), n_moved
+        moved, columns = birth_moves(keys[3], state, *known, lengths, level, design)
+        return statistics(state, rows), statistics(attached(moved, columns), rows)
 
     keys = jax.random.split(jax.random.key(1), N_STATES)
-    before, after, _ = jax.jit(jax.vmap(one))(keys, states)
+    before, after = jax.jit(jax.vmap(one))(keys, states)
     worst = 0.0
     for name, old in before.items():
         change = np.asarray(after[name] - old)

@@ -34,6 +34,7 @@ def test_the_page_is_rendered(run):
         "Predicts more where",
     ):
         assert words in text
+    assert len(text.encode()) < 2_000_000
 
 
 def test_points_are_shares_of_rows_inside(run):

@@ -4,7 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wideangle.sharding import Share
 from wideangle.streaming import NpyRows, ParquetRows
+from wideangle.streaming.sources import chunks, neighbours
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -37,6 +39,18 @@ def test_blocks_of_a_file_are_its_rows_in_order(tmp_path):
     rows, targets = everything(source)
     np.testing.assert_array_equal(rows, X)
     np.testing.assert_array_equal(targets, y)
+
+
+@pytest.mark.parametrize("n_blocks", [4, 5, 9])
+def test_processes_share_neighbouring_blocks_evenly(n_blocks):
+    X = np.arange(10.0 * n_blocks - 3)[:, None]
+    source, found = NpyRows(X, block_rows=10), []
+    for process in range(4):
+        first, part = neighbours(source, Share(process, 4, 1))
+        assert first == len(found) and part.shape[0] > 0
+        assert abs(part.shape[0] - len(X) / 4) < 10
+        found.extend(row for _, rows in chunks(part, 7) for row in rows[:, 0])
+    assert found == X[:, 0].tolist()
 
 
 def test_words_are_targets_too(tmp_path):

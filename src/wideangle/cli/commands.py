@@ -44,7 +44,11 @@ def predict(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", help="Column of the file to copy, such as an id; may be repeated."),
+        typer.Option(
+            "--keep",
+            metavar="COLUMN",
+            help="Column of the file to copy, such as an id; may be repeated.",
+        ),
     ] = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,

@@ -32,7 +32,7 @@ AsJson = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 
 _FILES = "CSV, TSV, Parquet, NPZ (arrays X and y, or a sparse matrix) or LIBSVM file."
-Data = Annotated[Path, typer.Argument(help=_FILES, show_default=False)]
+Data = Annotated[Path, typer.Argument(metavar="DATA", help=_FILES, show_default=False)]
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder that `wideangle train` wrote.")
 ]
@@ -44,11 +44,13 @@ Resume = Annotated[bool, _output("Continue a run that was interrupted.", "--resu
 
 _TARGET = "Column to predict. NPZ and LIBSVM files contain their labels."
 Target = Annotated[str | None, typer.Option("--target", "-t", help=_TARGET, show_default=False)]
-Ignore = Annotated[list[str] | None, _data("Column to leave out; may be repeated.")]
+Ignore = Annotated[
+    list[str] | None, _data("Column to leave out; may be repeated.", metavar="COLUMN")
+]
 _CODES = "Column of numbers that stand for categories, such as codes; may be repeated."
-Categories = Annotated[list[str] | None, _data(_CODES, "--category")]
+Categories = Annotated[list[str] | None, _data(_CODES, "--category", metavar="COLUMN")]
 _WORD = "Text that stands for a missing value, in addition to an empty cell, NA, NaN, null and ?."
-Missing = Annotated[list[str] | None, _data(_WORD)]
+Missing = Annotated[list[str] | None, _data(_WORD, metavar="TEXT")]
 _NAMES = "Whether the first line names the columns; otherwise they are c1, c2, ..."
 Header = Annotated[bool, _data(_NAMES, "--header/--no-header")]
 _MOST = "Categories of a column that get a 0/1 column each; rarer ones share one."

@@ -6,6 +6,7 @@ run.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +37,9 @@ def run(output: Path, seed: int) -> None:
         console=Console(stderr=True),
     )
     tasks = {name: shown.add_task(words, total=1, start=False) for name, words in STAGES}
-    with shown:
+    # Fits run in threads, so their warnings cannot point at a line of the caller: listed below.
+    with warnings.catch_warnings(record=True) as caught, shown:
+        warnings.simplefilter("default", UserWarning)
         found = tour.take(
             seed,
             output,
@@ -47,6 +50,8 @@ def run(output: Path, seed: int) -> None:
     for table in tour.tables(found):
         console.print(table)
         console.print()
+    for sentence in dict.fromkeys(str(one.message) for one in caught):
+        console.print(f"warning: {sentence}", markup=False)
     console.print(f"Open in a browser: {output / 'index.html'}", soft_wrap=True)
 
 

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from wideangle.infer.run import Progress
 from wideangle.messages import warn
-from wideangle.sharding import gathered, in_company, spread
+from wideangle.sharding import gathered, in_company, own_rows, spread
 from wideangle.types import Array, Key, as_dense, as_targets
 
 CALL_BYTES = 2**25
@@ -88,16 +88,26 @@ class Minibatches:
         Arrays (N,); targets are integers (classes) or have the precision of the rows.
     size
         Largest number of rows in a batch.
+    mesh
+        Devices that the batches are for; the parts for those of other processes are left empty.
     """
 
     def __init__(
-        self, seed: int, rows: Any, targets: Any, weights: Any, size: int, dtype: Any = np.float32
+        self,
+        seed: int,
+        rows: Any,
+        targets: Any,
+        weights: Any,
+        size: int,
+        dtype: Any = np.float32,
+        mesh: Mesh | None = None,
     ) -> None:
         self.seed, self.rows, self.dtype = seed, rows, dtype
         self.targets = as_targets(targets, dtype)
         self.weights = np.asarray(weights, dtype)
         total = rows.shape[0]
         self.per_pass, self.size, self.per_call = batch_sizes(total, rows.shape[1], size, dtype)
+        self._own = own_rows(self.size, mesh)
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, int))
         self._whole: Any = None
 
@@ -122,8 +132,11 @@ class Minibatches:
         for place, (line, chosen) in enumerate(zip(full, indices, strict=True)):
             line[: len(chosen)] = chosen
             weights[place, : len(chosen)] = self.weights[chosen] * self.per_pass
-        flat = full.ravel()
-        rows = as_dense(self.rows, flat, self.dtype).reshape(*full.shape, -1)
+        own = full[:, self._own]
+        rows = as_dense(self.rows, own.ravel(), self.dtype).reshape(*own.shape, self.rows.shape[1])
+        if own.shape != full.shape:
+            part, rows = rows, np.empty((*full.shape, rows.shape[-1]), self.dtype)
+            rows[:, self._own] = part
         return rows, self.targets[full], weights
 
 

@@ -22,6 +22,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from wideangle.infer.kernel import DualAveraging, Info, Update, choose
 from wideangle.sharding import current_mesh
+from wideangle.threads import n_threads
 from wideangle.types import Array, Latents, Scalar
 
 Recipe: TypeAlias = Callable[..., Update]
@@ -110,9 +111,10 @@ class Program:
         def work(part: RunState) -> Any:
             return jax.block_until_ready(rounds(self._constants, given, part, *counts))
 
-        if len(parts) == 1:
-            return _together([work(parts[0])])
-        with ThreadPoolExecutor(len(parts)) as pool:
+        n = min(n_threads(), len(parts))
+        if n == 1:
+            return _together([*map(work, parts)])
+        with ThreadPoolExecutor(n) as pool:
             return _together([*pool.map(work, parts)])
 
 

@@ -63,7 +63,9 @@ from wideangle.settings import (
     Sampling,
     as_plain,
 )
+from wideangle.sharding import reading_share
 from wideangle.sphere.geometry import Diversity, diversity
+from wideangle.streaming.sources import neighbours
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
@@ -105,7 +107,7 @@ class LatentFeatureModel(
         Subtract column means, as the paper does. Off by default, since it turns on/off features
         into signed ones. Sparse rows stay sparse.
     n_jobs : int, optional
-        Chains run at once; all cores by default.
+        Chains run at once: by default as many as ``joblib.parallel_config`` allows, or all cores.
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
@@ -119,6 +121,8 @@ class LatentFeatureModel(
 
     Attributes
     ----------
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
     components_ : array (n_components_, D)
         Features that matter, matched across draws and averaged, most energy first.
     n_components_ : int
@@ -142,6 +146,20 @@ class LatentFeatureModel(
         features weight chains equally.
     noise_scale_, alpha_, concentration_ : float
         Posterior means.
+    diversity_ : Diversity
+        Angles between the components.
+    matched_ : Matched
+        How components were matched across draws and chains.
+    scaling_ : Scaling
+        Shift of the columns, and scale of all entries, inside the model.
+    chains_
+        What the fit keeps of its chains; ``posterior_`` and ``trace_`` are made from it.
+    n_rows_, n_iter_ : int
+        Number of rows of the fit, and of draws in all chains.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit.
+    notes_ : dict
+        Why and when chains of no fixed length ended (``"ending"``).
 
     Notes
     -----
@@ -268,7 +286,9 @@ class LatentFeatureModel(
 
         Chains begin on a sample and then sweep over all rows, one after the other. Assignments
         are kept on disk, a byte for each row and feature; memory does not depend on the number
-        of rows. Each kept draw has its features and the assignments of the sample.
+        of rows. Each kept draw has its features and the assignments of the sample. Under
+        ``rows_over`` of several processes each reads and keeps a part of the rows; the draws are
+        those of one process.
 
         Parameters
         ----------
@@ -295,14 +315,17 @@ class LatentFeatureModel(
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         key = self._draw_seed()
-        self.scaling_ = learn_scaling(disk.SlicedSource(source), standardise=self.standardise)
-        sample, some = disk.draw_sample(source, self._seed)
+        share = reading_share(len(source.starts) - 1)
+        _, own = neighbours(source, share)
+        slices = disk.SlicedSource(own)
+        self.scaling_ = learn_scaling(slices, standardise=self.standardise, share=share)
+        sample, some = disk.draw_sample(source, self._seed, share)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
         task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
         of_sample = fit(key, rows, [*rows], task)
         where = source, self.scaling_, sample
-        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.verbose)
+        fitted = disk.fit_on_disk(of_sample, *where, task.design, plan, folder, self.verbose, share)
         self._keep(fitted, len(sample))
         return self
 

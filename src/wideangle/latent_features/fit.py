@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,8 @@ from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.start import Start, find_features
 from wideangle.latent_features.settings import Values, first_guess
 from wideangle.latent_features.state import ROOMS, Design, room_for
-from wideangle.machine_code import share_threads
+from wideangle.machine_code import threads_of_loops, use_threads
+from wideangle.threads import n_threads
 from wideangle.types import Key
 
 SEARCHING = "searching for features"
@@ -106,11 +106,12 @@ def fit(
     began = time.monotonic()
     work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task, last)
     plan, n_chains, ending = task.plan, task.n_chains, None
+    share = max(threads_of_loops() // task.n_jobs, 1)
     with (
         # Workers share the cores, and each uses one thread for its matrix products: waiting threads
         # of one product would slow the other chains.
         threadpool_limits(1, "blas"),
-        ThreadPoolExecutor(task.n_jobs, initializer=share_threads, initargs=(task.n_jobs,)) as pool,
+        ThreadPoolExecutor(task.n_jobs, initializer=use_threads, initargs=(share,)) as pool,
         Progress(n_chains * plan.n_sweeps, n_chains * plan.n_warmup, task.verbose) as bar,
         _stopping(work.stop),
     ):
@@ -436,10 +437,5 @@ def tolerance(n_rows: int) -> float:
 
 
 def n_workers(n_jobs: int | None, n_chains: int) -> int:
-    """Chains run at once: all cores unless a number is given."""
-    cores = os.cpu_count() or 1
-    if n_jobs is None or n_jobs == 0:
-        wanted = cores
-    else:
-        wanted = n_jobs if n_jobs > 0 else max(cores + 1 + n_jobs, 1)
-    return max(1, min(wanted, n_chains))
+    """Chains run at once."""
+    return min(n_threads(n_jobs), n_chains)

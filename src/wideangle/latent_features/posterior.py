@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.fit import tolerance
 from wideangle.latent_features.state import Draw, probes
-from wideangle.posterior import Draws
+from wideangle.posterior import Draws, evenly
 
 N_DRAWS = 25
 """Number of draws that predictions average over: more change little and cost time."""
@@ -27,8 +27,9 @@ NEEDED = ("signal",)
 draw is made up, and may mix slowly without harm."""
 MIN_PRESENCE = 0.5
 """Share of the draws that must have a feature for it to be a component."""
-MISSED = 1e-3
-"""Probability that a component as rare as ``min_presence`` is in none of the draws searched."""
+SEARCHED = 10
+"""Draws of every chain in which candidates are searched for: all lack a component as rare as the
+rarest with a probability of 0.001."""
 CUTOFF = 0.5
 """Largest relative distance between features that count as the same."""
 MOST = 0.5
@@ -219,15 +220,13 @@ def match(
     draws: Sequence[Draw],
     *,
     chains: Any = None,
-    min_presence: float = MIN_PRESENCE,
 ) -> Matched:
     """Find the features that matter and that draws have in common.
 
     Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)`, c the
     :data:`CUTOFF`; a feature and its negative never are. Candidates are collected from a few draws
-    of every chain, enough to see whatever is as frequent as ``min_presence``, and averaged over
-    those draws. Every draw is then assigned to these averages, one to one with the least total
-    distance.
+    of every chain and averaged over those draws. Every draw is then assigned to these averages, one
+    to one with the least total distance.
 
     Parameters
     ----------
@@ -235,14 +234,12 @@ def match(
         Posterior draws.
     chains
         (draws,) number of the chain of each draw; one chain when left out.
-    min_presence
-        Least share of draws that must have a component.
     """
     kept = [np.flatnonzero(draw.worth > 0) for draw in draws]
     chains = (
         np.zeros(len(draws), int) if chains is None else np.unique(chains, return_inverse=True)[1]
     )
-    searched = _searched(chains, min_presence)
+    searched = _searched(chains)
     centres = _candidates([_vectors(draws[s], kept[s]) for s in searched])
     found = np.stack(
         [
@@ -254,7 +251,7 @@ def match(
     has = by_chain >= MOST
     disputed = int((has.any(axis=0) & ~has.all(axis=0)).sum())
     # Compare counts with a margin: a share such as 3/10 may be rounded to either side of 0.3.
-    chosen = (found >= 0).sum(axis=0) > min_presence * len(draws) - 1e-6
+    chosen = (found >= 0).sum(axis=0) > MIN_PRESENCE * len(draws) - 1e-6
     return _summary(draws, found[:, chosen], by_chain[:, chosen], disputed)
 
 
@@ -263,16 +260,10 @@ def _vectors(draw: Draw, numbers: np.ndarray) -> np.ndarray:
     return np.asarray(draw.vectors)[numbers].astype(np.float32)
 
 
-def _searched(chains: np.ndarray, min_presence: float) -> list[int]:
+def _searched(chains: np.ndarray) -> list[int]:
     """Draws in which candidates are looked for: some of every chain."""
-    rate = np.log1p(-min(min_presence, 0.9))
-    enough = int(np.ceil(np.log(MISSED) / rate))
-    some: list[int] = []
-    for chain in range(chains.max() + 1):
-        members = np.flatnonzero(chains == chain)
-        spaced = np.linspace(0, len(members) - 1, min(enough, len(members))).round().astype(int)
-        some += members[spaced].tolist()
-    return some
+    by_chain = [np.flatnonzero(chains == chain) for chain in range(chains.max() + 1)]
+    return [int(i) for members in by_chain for i in members[evenly(len(members), SEARCHED)]]
 
 
 def _candidates(searched: list[np.ndarray]) -> np.ndarray:

@@ -15,6 +15,7 @@ from wideangle.latent_features.search.start import Start
 from wideangle.latent_features.state import UNIT, Design, Gamma, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
+from wideangle.sharding import ALONE, Share, of_all, total
 from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.storage import fingerprint
 
@@ -77,13 +78,14 @@ class Scaling(NamedTuple):
         return (entries / self.scale).astype(dtype)
 
 
-def learn_scaling(X: Any, *, standardise: bool) -> Scaling:
+def learn_scaling(X: Any, *, standardise: bool, share: Share = ALONE) -> Scaling:
     """Column means if wanted, and the standard deviation of all entries around the common mean.
 
-    One scale for all columns keeps the noise the same in all of them, as the model assumes.
+    One scale for all columns keeps the noise the same in all of them, as the model assumes. Of
+    several processes each has some of the rows.
     """
     dim = X.shape[1]
-    largest = _largest(X)
+    largest = float(np.max(of_all(_largest(X), share)))
     if not SMALLEST <= largest <= LARGEST:
         raise ValueError(
             f"X: its largest entry has size {largest:g}, and must be between {SMALLEST:g} and "
@@ -93,9 +95,10 @@ def learn_scaling(X: Any, *, standardise: bool) -> Scaling:
     for block in _blocks(X):
         counts += block.counts
         sums += block.column_sums(block.values / largest)  # divided: no square overflows
-    total = max(counts.sum(), 1.0)
+    counts, sums = total(counts, share), total(sums, share)
+    n_entries = max(counts.sum(), 1.0)
     means = sums / np.maximum(counts, 1)
-    middles = means if standardise else np.full(dim, sums.sum() / total)
+    middles = means if standardise else np.full(dim, sums.sum() / n_entries)
     energy = around = 0.0
     for block in _blocks(X):
         scaled = block.values / largest
@@ -103,9 +106,10 @@ def learn_scaling(X: Any, *, standardise: bool) -> Scaling:
         # Deviations from the mean: a difference of squares would lose every digit.
         stored = np.sum((scaled - middles[block.columns]) ** 2)
         around += stored + np.sum(block.n_zeros * middles**2)
-    scale = np.sqrt(around / total) if around > 1e-20 * energy else 0.0
+    energy, around = total([energy, around], share)
+    scale = np.sqrt(around / n_entries) if around > 1e-20 * energy else 0.0
     if scale == 0.0:  # all entries are the same: any unit will do
-        scale = np.sqrt(energy / total) or 1.0
+        scale = np.sqrt(energy / n_entries) or 1.0
     return Scaling(means * largest if standardise else np.zeros(dim), float(scale * largest))
 
 

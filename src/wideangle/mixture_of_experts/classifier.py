@@ -70,8 +70,12 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         prepared columns: (K, p) for two classes, (K, C, p) for more; gates (K, p).
     diversity_ : Diversity
         Angles between the experts of that draw.
+    scaling_ : Scaling
+        Shift and scale of the columns inside the model.
     filling_ : Filling or None
         Medians that replace missing entries, and which columns have a 0/1 column that marks them.
+    priors_ : (gate, experts)
+        The priors as distributions, with what was learned of them.
     n_used_ : float
         Mean number of experts with more than 1 % of the gate's mass.
     chain_weights_ : array (n_chains,)
@@ -82,6 +86,11 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     diagnostics_ : Summary
         R-hat and effective sample size of the trace (MCMC); ``needed`` marks what predictions
         depend on.
+    n_iter_ : int
+        Number of draws in all chains or starts.
+    notes_ : dict
+        About the fit, by inference: why and when chains ended (``"ending"``), acceptance rates, the
+        evidence bound of each start (``"elbo"``), whether it was interrupted.
 
     Examples
     --------

@@ -22,12 +22,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
+from jax.sharding import Mesh, PartitionSpec
 
 from wideangle.mixture_of_experts.coordinates import Priors
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import Guides, HierarchicalGuide
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, summed_out
 from wideangle.mixture_of_experts.task import Regulariser
+from wideangle.sharding import AXIS
 from wideangle.types import Array, Key, Scalar
 
 
@@ -45,6 +47,8 @@ class Objective:
     """The objective of several starts at once, on noise from a table."""
 
     expert: ExpertLikelihood
+    mesh: Mesh | None = None
+    """Devices over which the rows of a batch are spread."""
 
     def __call__(self, key: Key, guides: Guides, batch: Any, constants: Any) -> Array:
         """Values of all starts; ``constants`` are the table and the terms."""
@@ -56,8 +60,23 @@ class Objective:
         place = random.randint(key_place, (), 0, table.shape[0] - size + 1)
         noise = lax.dynamic_slice(table, (place,), (size,)).reshape(shape)
         axes = Terms(None, 0, None)  # pyright: ignore[reportArgumentType]
-        each = jax.vmap(partial(objective, self.expert), in_axes=(0, 0, 0, None, axes))
-        return each(random.split(key_prior, n_starts), guides, noise, Data(*batch), terms)
+        beside = jax.vmap(_beside_the_data, in_axes=(0, 0, axes))
+        keys = random.split(key_prior, n_starts)
+        return self._of_data(guides, noise, Data(*batch)) + beside(keys, guides, terms)
+
+    def _of_data(self, guides: Guides, noise: Array, data: Data) -> Array:
+        each = jax.vmap(partial(_of_data, self.expert), in_axes=(0, 0, None))
+        if self.mesh is None:
+            return each(guides, noise, data)
+        # Written out: the compiler would send the rows themselves from device to device.
+        parts = jax.shard_map(
+            lambda *arguments: each(*arguments)[None],
+            mesh=self.mesh,
+            in_specs=(PartitionSpec(), PartitionSpec(None, None, None, AXIS), PartitionSpec(AXIS)),
+            out_specs=PartitionSpec(AXIS),
+            check_vma=False,
+        )
+        return jnp.sum(parts(guides, noise, data), axis=0)
 
 
 def objective(
@@ -70,9 +89,14 @@ def objective(
 
     Paper: Eq. (regularised bound) in Section 3.4 for the terms in Omega (BMEM-PR).
     """
+    return _of_data(expert, guides, noise, data) + _beside_the_data(key, guides, terms)
+
+
+def _of_data(expert: ExpertLikelihood, guides: Guides, noise: Array, data: Data) -> Scalar:
+    """The part of :func:`objective` that depends on the data."""
     # vmap instead of two calls: what does not depend on the noise is traced and compiled once.
     both = jax.vmap(lambda z: expected_log_lik(expert, guides, z, data))(jnp.stack([noise, -noise]))
-    return jnp.mean(both) + _beside_the_data(key, guides, terms)
+    return jnp.mean(both)
 
 
 def _beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:

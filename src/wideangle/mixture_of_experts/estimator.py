@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
@@ -59,7 +60,7 @@ class Uncertainty(NamedTuple):
     """The difference: the epistemic part, the disagreement between posterior draws."""
 
 
-class MixtureOfExperts(Presented, NamedChoices):
+class MixtureOfExperts(Presented, NamedChoices, ABC):
     """Experts chosen by a softmax gate; the subclass defines what an expert predicts."""
 
     _choices: ClassVar[dict[str, Choices]] = {
@@ -91,33 +92,33 @@ class MixtureOfExperts(Presented, NamedChoices):
 
     # ---- what differs
 
+    @abstractmethod
     def _experts(self) -> ExpertLikelihood:
         """Likelihood of one expert, once the targets are known."""
-        raise NotImplementedError
 
     def _in_units(self, found: Draws, n_counted: float) -> Draws:
         """The trace in the units of the targets, for this many rows."""
         return found
 
+    @abstractmethod
     def _output_names(self) -> dict[str, Any]:
         """Coordinates of the outputs of an expert, if it has several."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
         """Targets of training rows, encoded for the model."""
-        raise NotImplementedError
 
     def _target_units(self) -> TargetScaling | None:
         """Units of a quantity; None for classes."""
         return None
 
+    @abstractmethod
     def _target_meta(self) -> dict[str, Any]:
         """Description of the targets for a file, in plain JSON."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restore_targets(self, meta: dict[str, Any], n_outputs: int) -> None:
         """Restore what :meth:`_target_meta` wrote, for experts with this many outputs."""
-        raise NotImplementedError
 
     # ---- fitting
 
@@ -207,9 +208,9 @@ class MixtureOfExperts(Presented, NamedChoices):
         self._keep(fitted, found.sample.rows, float(found.sample.weights.sum()))
         return self
 
+    @abstractmethod
     def _keep_targets(self, targets: Any) -> None:
         """Store what one pass through a source found out about the targets."""
-        raise NotImplementedError
 
     def _blocks(self, source: Any) -> Iterator[np.ndarray]:
         """Prepared rows of a source in order, a block at a time."""

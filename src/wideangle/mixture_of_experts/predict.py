@@ -8,7 +8,6 @@ exponentials: 35 and 12 ms on one core, and the overhead is about as much again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -22,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 from wideangle.mixture_of_experts.data import chunks
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
+from wideangle.threads import n_threads
 from wideangle.types import as_dense
 
 FEWEST_DRAWS, MOST_DRAWS, ROW_COST = 64, 256, 80_000
@@ -99,8 +99,10 @@ def in_blocks(answer: Callable[[Any], np.ndarray], rows: Any, size: int) -> np.n
 
     if len(starts) == 1:
         return one(0)
-    n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    with _threads_of_blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
+    with (
+        _threads_of_blas().limit(limits=1, user_api="blas"),
+        ThreadPoolExecutor(min(n_threads(), len(starts))) as pool,
+    ):
         return np.concatenate(list(pool.map(one, starts)))
 
 

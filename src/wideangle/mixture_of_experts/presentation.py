@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -201,9 +202,9 @@ class ExpertPresentation(Presentation):
             rows.append(("stopped early", "yes: the draws up to then are kept"))
         return rows
 
+    @abstractmethod
     def about_target(self) -> tuple[str, str]:
         """What is predicted."""
-        raise NotImplementedError
 
     def _prior_name(self) -> str:
         prior = self.model.prior
@@ -282,22 +283,22 @@ class ExpertPresentation(Presentation):
         """The tables of weights that are described in words."""
         return [max(says, key=lambda name: np.abs(says[name]).max())]
 
+    @abstractmethod
     def in_words(self, title: str) -> str:
         """Start of a sentence: what an expert does where the weights of a table are large."""
-        raise NotImplementedError
 
     # ---- accuracy of each expert
 
     measure: ClassVar[tuple[str, str, str]]
     """Of :meth:`success`: heading of its column, form of its numbers, and what it is."""
 
+    @abstractmethod
     def success(self, run: Run, led: np.ndarray) -> float:
         """Accuracy of the model on some rows of the sample."""
-        raise NotImplementedError
 
+    @abstractmethod
     def record(self, value: float, n_led: int) -> str:
         """Accuracy of an expert on the rows where it has most weight, as a sentence."""
-        raise NotImplementedError
 
     def _success(self, run: Run, k: int) -> tuple[float, int]:
         """Success on the rows where an expert has most weight, and their number."""
@@ -312,9 +313,9 @@ class ExpertPresentation(Presentation):
         title, form, hint = self.measure
         return [Column(title, values, form, hint, [f"of {n} rows" if n else "" for _, n in found])]
 
+    @abstractmethod
     def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Part of the uncertainty of each row of a sample that more data would remove."""
-        raise NotImplementedError
 
     def rows_to_look_at(self, run: Run) -> RowTable | None:
         """The most uncertain rows, and which expert has most weight there."""

@@ -57,7 +57,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         to y in its original unit.
     target_scaling_ : TargetScaling
         Shift and scale of y inside the model.
-    diversity_, n_used_, chain_weights_, trace_, diagnostics_
+    scaling_, filling_, priors_, diversity_, n_used_, chain_weights_, trace_, diagnostics_
+        As in :class:`~wideangle.MixtureOfExpertsClassifier`.
+    n_iter_, notes_
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
 
     Examples

@@ -192,7 +192,8 @@ def _climb(
     chosen, expert, priors = task.inference, task.expert, task.priors
     n, n_starts = priors.gate.n_components, chosen.n_starts
     seed = seed_of(keys[0])
-    batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype)
+    mesh = current_mesh()
+    batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype, mesh)
     if stream is not None:
         batches = stream(seed)
     state = begin(start(keys[1], chosen.guide, priors, expert, data, n_starts, dtype))
@@ -214,7 +215,7 @@ def _climb(
         temperatures = np.full(n_starts, temperature)
         part = ascend(
             keys[3],
-            Objective(expert),
+            Objective(expert, mesh),
             state,
             batches,
             (table, terms(priors, temperatures, task.regulariser, dtype)),
@@ -223,7 +224,7 @@ def _climb(
             until=stop,
             verbose=task.verbose,
             callback=save,
-            mesh=current_mesh(),
+            mesh=mesh,
         )
         state, interrupted = part.state, part.interrupted
         traces.append(part.trace)

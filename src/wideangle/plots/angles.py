@@ -81,7 +81,7 @@ def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: i
     middle = 0.5 * (edges[1:] + edges[:-1])
     ax.plot(middle, density, color=style.PALETTE[1], lw=2, label="prior")
     ax.axvline(90, color=style.PALE, lw=0.8, zorder=0)
-    style.tidy(ax, f"Angles between {present(model).noun}s, seen and expected", "degrees")
+    style.tidy(ax, f"Angles between {present(model).noun}s, posterior and prior", "degrees")
     ax.set(xlim=(0, 180), xticks=range(0, 181, 45), yticks=[])
     ax.spines["left"].set_visible(False)
     ax.legend(frameon=False, fontsize=style.TEXT, loc="upper left", handlelength=1.3)

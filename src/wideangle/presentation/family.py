@@ -7,6 +7,7 @@ A family must define only :meth:`Presentation.vectors`, :meth:`~Presentation.act
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -38,7 +39,7 @@ MOST_ROWS = 25
 """Number of rows in a table of rows."""
 
 
-class Presentation:
+class Presentation(ABC):
     """A fitted model in words and arrays.
 
     The estimator names its class in the attribute ``presentation``, and has in addition to
@@ -97,9 +98,9 @@ class Presentation:
 
     # ---- components
 
+    @abstractmethod
     def vectors(self) -> np.ndarray:
         """Components as rows, (K, P)."""
-        raise NotImplementedError
 
     def entry_names(self, names: Sequence[str] | None = None) -> list[str]:
         """Names of the entries of a weight vector: those given, those of the fit, or numbers."""
@@ -135,9 +136,9 @@ class Presentation:
         known = self.training_shares()
         return sample.values["activations"].mean(axis=0) if known is None else known
 
+    @abstractmethod
     def activations(self, X: Any) -> np.ndarray:
         """How much each row uses each component, from 0 to 1, (n, K)."""
-        raise NotImplementedError
 
     def posterior_vectors(self, n_draws: int) -> Iterable[np.ndarray]:
         """Components (K, P) of at most ``n_draws`` draws."""
@@ -158,9 +159,9 @@ class Presentation:
         """Whether the fit was stopped before its end."""
         return False
 
+    @abstractmethod
     def facts(self) -> list[tuple[str, str]]:
         """Names and values of the main results."""
-        raise NotImplementedError
 
     def chain_facts(self) -> list[tuple[str, str]]:
         """How well the chains agree on predictions and other quantities; empty without chains."""

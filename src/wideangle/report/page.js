@@ -1,7 +1,9 @@
 "use strict";
 (async () => {
-  // ---- the library that draws: five letters are four bytes, which are compressed
-  const unpack = async (text, size) => {
+  // ---- the library that draws, and the data: five letters are four bytes, which are compressed
+  const unpack = async (id) => {
+    const element = document.getElementById(id);
+    const text = element.textContent, size = Number(element.dataset.size);
     const bytes = new DataView(new ArrayBuffer(text.length / 5 * 4));
     for (let i = 0; i < text.length; i += 5) {
       let value = 0;
@@ -16,11 +18,10 @@
     return new Response(stream).text();
   };
   const library = document.createElement("script");
-  const packed = document.getElementById("library");
-  library.textContent = await unpack(packed.textContent, Number(packed.dataset.size));
+  library.textContent = await unpack("library");
   document.head.append(library);  // the page's policy knows its hash
 
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = JSON.parse(await unpack("data"));
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const byId = (id) => document.getElementById(id);
   let printing = false;

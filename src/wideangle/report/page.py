@@ -1,11 +1,11 @@
 """Put the page together: one file that needs no network.
 
-Whatever came from data is escaped three times over: Jinja2 escapes text, JSON inside the page
-holds no ``<``, and the page's own policy lets no script run but the two that it carries, which it
-names by their hashes, and lets nothing be loaded from anywhere.
+Nothing that came from data can run: Jinja2 escapes text, JSON is packed into letters without
+``<``, and the page's own policy allows no script but the two that it carries, which it names by
+their hashes, and no loads from anywhere.
 
-The library that draws is by far the largest part. It is packed, and the page unpacks it when it is
-opened.
+The library that draws is by far the largest part. It is packed like the data, and the page unpacks
+both when it is opened.
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ def render(run: Run) -> str:
         diagnostics=parts.diagnostics(run),
         recipe=parts.recipe(run),
         policy=policy(library, program),
-        library=packed(library),
+        packed={
+            "data": packed(as_json(_for_script(components, pictures, chains))),
+            "library": _packed_once(library),
+        },
         program=program,
         style=_asset("page.css"),
-        data=json_in_page(_for_script(components, pictures, chains)),
     )
 
 
@@ -187,14 +189,9 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def json_in_page(content: Any) -> Any:
-    """JSON that cannot end the script it stands in, marked as safe for the template."""
-    from markupsafe import Markup
-
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)
+def as_json(content: Any) -> str:
+    """JSON that any browser reads."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def plotly() -> str:
@@ -204,13 +201,16 @@ def plotly() -> str:
     return get_plotlyjs()
 
 
-@cache
-def packed(script: str) -> tuple[str, int]:
-    """A script compressed (deflate) as text, 5 letters for 4 bytes, and the number of bytes."""
+def packed(text: str) -> tuple[str, int]:
+    """A text compressed (deflate) as letters, 5 for 4 bytes, and the number of bytes."""
     squeezed = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
-    content = squeezed.compress(script.encode()) + squeezed.flush()
+    content = squeezed.compress(text.encode()) + squeezed.flush()
     letters = base64.b85encode(content, pad=True)
     return letters.translate(bytes.maketrans(_BASE85, _DIGITS)).decode(), len(content)
+
+
+_packed_once = cache(packed)
+"""For the library, which is the same for every page."""
 
 
 def _asset(name: str) -> str:

@@ -66,6 +66,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     Attributes
     ----------
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
     cluster_centers_ : array (K, p)
         Mean directions, of length one. For ``"mcmc"`` those of one draw, whose partition is closest
         to all others.
@@ -89,6 +91,12 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         R-hat and effective sample size of the trace (``"mcmc"``).
     diversity_ : Diversity
         Angles between the centres.
+    strength_ : float
+        Concentration of the centres' prior: kappa.
+    n_iter_ : int
+        Passes over the rows; for ``"mcmc"`` draws in all chains.
+    notes_ : dict
+        About the fit: the bound (``"bound"``), or why chains ended (``"ending"``).
 
     Notes
     -----

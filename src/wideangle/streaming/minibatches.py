@@ -69,7 +69,8 @@ class StreamedMinibatches:
         self.buffer_rows = max(1, buffer_bytes // (columns * source.dtype.itemsize))
         self._first = 0
         if share.count > 1:
-            parts = [SomeBlocks(source, i, share.count) for i in range(share.count)]
+            blocks = np.arange(len(source.starts) - 1)
+            parts = [SomeBlocks(source, blocks[i :: share.count]) for i in range(share.count)]
             largest = max(-(-part.shape[0] // self.per_pass) for part in parts)
             largest = -(-largest // share.devices) * share.devices
             self.source, self._first = parts[share.index], share.index * largest

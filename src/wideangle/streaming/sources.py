@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wideangle.sharding import Share
+
 BLOCK_BYTES = 2**18
 """A block of an array file: the smaller, the better rows are mixed; this is large enough for a
 disk to be read at full speed in any order."""
@@ -83,11 +85,10 @@ class NpyRows:
 
 
 class SomeBlocks:
-    """Every n-th block of a source, as a source: what one of n processes reads."""
+    """Some blocks of a source, as a source: what one of several processes reads."""
 
-    def __init__(self, source: RowSource, first: int, step: int) -> None:
-        self._source = source
-        self._blocks = np.arange(first, len(source.starts) - 1, step)
+    def __init__(self, source: RowSource, blocks: np.ndarray) -> None:
+        self._source, self._blocks = source, blocks
         sizes = np.diff(source.starts)[self._blocks]
         self.starts = np.concatenate([[0], np.cumsum(sizes)])
         self.shape = int(self.starts[-1]), source.shape[1]
@@ -96,6 +97,21 @@ class SomeBlocks:
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows of a block, and their targets."""
         return self._source.read(int(self._blocks[block]))
+
+
+def neighbours(source: RowSource, share: Share) -> tuple[int, RowSource]:
+    """First row and rows of one of as many runs of neighbouring blocks as there are processes."""
+    if share.count == 1:
+        return 0, source
+    starts, n_blocks = source.starts, len(source.starts) - 1
+    earlier = np.arange(share.count - 1)
+    ends = (earlier + 1) * source.shape[0] / share.count
+    # Every process has one block at least, and the others are divided.
+    more = np.maximum.accumulate(np.searchsorted(starts, ends) - earlier)
+    inner = np.clip(more, 1, n_blocks - share.count + 1) + earlier
+    cuts = np.concatenate([[0], inner, [n_blocks]])
+    first, last = cuts[share.index : share.index + 2]
+    return int(starts[first]), SomeBlocks(source, np.arange(first, last))
 
 
 def chunks(source: RowSource, n_rows: int) -> Iterator[tuple[int, np.ndarray]]:

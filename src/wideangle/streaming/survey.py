@@ -83,8 +83,9 @@ def survey(
     """
     total, width = source.shape
     generator = np.random.default_rng(seed)
-    chosen = np.arange(total)
-    if total > n_sample:
+    if total <= n_sample:
+        chosen = np.arange(total)
+    else:
         chosen = np.sort(generator.choice(total, n_sample, replace=False, shuffle=False))
     sums = _Sums(width + quantity)
     if share.count == 1:

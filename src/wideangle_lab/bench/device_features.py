@@ -95,7 +95,7 @@ def sweep_of_many() -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     used = (rng.random((rows.n_rows, N_FEATURES)) < 0.03).astype(np.uint8)  # noqa: PLR2004
     vectors = rows.cross(used) / used.sum(axis=0)[:, None]
-    start = Start(vectors, used, 1.0, 0.0, np.zeros(1))
+    start = Start(vectors, used, 1.0, 0.0)
     hyper = first_guess(start, values._replace(noise_variance=1.0), design, rows)
     key = jax.random.key(SEED, impl="threefry2x32")
     chain = begin_chain(key, vectors, used, hyper)

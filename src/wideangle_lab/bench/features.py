@@ -62,9 +62,7 @@ class Sweeper:
             MutualAngularPrior(), IndianBuffet(), noise_scale, X.shape, scaling.scale
         )
         assert values.noise_variance is not None  # given, not learned: the steps are the same
-        start = Start(
-            features / scaling.scale, assignments, values.noise_variance, 0.0, np.zeros(1)
-        )
+        start = Start(features / scaling.scale, assignments, values.noise_variance, 0.0)
         hyper = first_guess(start, values, self.design, self.rows)
         key = jax.random.key(seed, impl="threefry2x32")
         self.chain: Chain = begin_chain(key, start.features, assignments, hyper)

@@ -128,7 +128,10 @@ def _areas_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_turns(
-    functions: Mapping[str, Callable[[int], Any]], repeats: int, calls: int = 1
+    functions: Mapping[str, Callable[[int], Any]],
+    repeats: int,
+    calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Series]:
     """Seconds per call of each function, called alternately with the number of the repeat.
 
@@ -140,10 +143,10 @@ def in_turns(
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for repeat in range(1, repeats + 1):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 jax.block_until_ready(function(repeat))
-            seconds[name].append((time.perf_counter() - start) / calls)
+            seconds[name].append((clock() - start) / calls)
     return {name: Series(tuple(values)) for name, values in seconds.items()}
 
 

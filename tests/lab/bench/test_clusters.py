@@ -35,7 +35,7 @@ def test_a_quick_study_and_what_it_leaves_alone(tmp_path, capsys):
     with pytest.raises(ValueError, match="no corpus"):
         bench.run(output, quick=True, seed=0, areas=["clusters"], only=["no"])
     text = page.render(record)
-    assert "| simulated | 6 |" in text and "of 1 corpora" in text
+    assert "| simulated | log density |" in text and "of 1 corpora" in text
 
 
 @pytest.mark.slow
@@ -48,6 +48,19 @@ def test_chains_of_all_splits_at_once(tmp_path, monkeypatch):
     for cell in record["cells"].values():
         assert cell["without"]["nmi"] > 0.6 and cell["without"]["log_density"] > 0
     assert "### Sampling" in page.render(record)
+
+
+@pytest.mark.slow
+def test_chains_are_compared_with_longer_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(chains, "N_WARMUP", 5)
+    monkeypatch.setattr(chains, "N_DRAWS", 2)
+    output = tmp_path / "record.json"
+    record = bench.run(output, quick=True, seed=0, areas=["clusters"], part="convergence")
+    found = record["convergence"]["simulated"]
+    assert list(found["log_density"]) == ["0", "0.3"]
+    for values in found["log_density"].values():
+        assert [len(values[length]) for length in ("1", "10")] == [chains.N_STARTS] * 2
+    assert "| 0.3 | 10 |" in page.render(record)
 
 
 def test_a_corpus_that_is_not_there_is_left_out(monkeypatch, tmp_path):

@@ -57,6 +57,20 @@ class RowFields(NamedTuple):
         return -float(np.sum(np.logaddexp(0.0, self.log_odds)))
 
 
+def enumerate_rows(rows: RowFields) -> tuple[np.ndarray, np.ndarray]:
+    r"""Exact :math:`\log p(x)`, (N,), and :math:`p(z_k = 1 \mid x)`, (N, K), by all 2^K states."""
+    n_features = rows.fields.shape[1]
+    states = (np.arange(2**n_features)[:, None] >> np.arange(n_features) & 1).astype(np.float64)
+    first, second = np.triu_indices(n_features, 1)
+    shared = rows.couplings[:, first, second] @ (states[:, first] * states[:, second]).T
+    values = (rows.fields + rows.log_odds) @ states.T - shared[rows.pattern]
+    top = values.max(axis=1)
+    masses = np.exp(values - top[:, None])
+    total = masses.sum(axis=1)
+    log_density = rows.constant + rows.log_all_off + top + np.log(total)
+    return log_density, masses @ states / total[:, None]
+
+
 class Chunk(NamedTuple):
     """Some rows with zeros in place of missing entries, and what is missing where."""
 

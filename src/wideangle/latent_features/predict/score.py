@@ -22,8 +22,12 @@ from scipy.special import logsumexp
 
 from wideangle.latent_features.posterior import DrawsOfChains
 from wideangle.latent_features.predict.annealed import annealed_evidence, derived_seed, walk
-from wideangle.latent_features.predict.enumerated import MAX_ENUMERATED, enumerate_rows
-from wideangle.latent_features.predict.fields import Chunk, RowFields, over_chunks
+from wideangle.latent_features.predict.fields import (
+    Chunk,
+    RowFields,
+    enumerate_rows,
+    over_chunks,
+)
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import njit
 from wideangle.posterior import evenly
@@ -33,9 +37,8 @@ STEPS, SWEEPS = 20, 20
 """Steps of a walk, and sweeps at its end, for rows with too many features to enumerate."""
 FEW_SWEEPS, SWEEPS_OF_ALL = 5, 125
 """For means over draws: fewest sweeps of a draw, and sweeps of all draws together."""
-CHEAP = 10
-"""Most features for which visiting all states of a row, which is exact, costs little more than a
-walk."""
+ENUMERATED = 10
+"""Most features for which all states of a row are visited, which is exact."""
 HIDDEN_SHARE, MOST_HIDDEN = 0.05, 4000
 """Hidden entries: share of the observed ones, and largest number."""
 STACK_DRAWS = 10
@@ -57,14 +60,13 @@ def log_likelihood(
     offset: Any = None,
     n_steps: int = 100,
     n_walks: int = 5,
-    max_enumerated: int = MAX_ENUMERATED,
 ) -> np.ndarray:
     r"""Log density of each row under the posterior, its assignments summed out, (N,).
 
     .. math:: \log \frac1S \sum_s p(x \mid W_s, \mu_s, \sigma_s), \qquad
               p(x \mid W, \mu, \sigma) = \sum_z p(z \mid \mu) N(x; z W, \sigma^2 I).
 
-    The sum over z is exact up to ``max_enumerated`` features; beyond, it is estimated by annealed
+    The sum over z is exact up to :data:`ENUMERATED` features; beyond, it is estimated by annealed
     importance sampling, which is biased downwards, less so with more steps. The best z, or a
     posterior draw of z, in place of the sum would reward models with more features. Missing entries
     (NaN) are integrated out. Features of no training row are ignored.
@@ -81,12 +83,10 @@ def log_likelihood(
         (D,): subtracted from every row.
     n_steps, n_walks
         See :func:`~wideangle.latent_features.predict.annealed.annealed_evidence`.
-    max_enumerated
-        Number of features up to which all states are visited.
     """
 
     def evidence(fields: RowFields, draw_seed: int, first: int) -> np.ndarray:
-        if len(fields.log_odds) <= max_enumerated:
+        if len(fields.log_odds) <= ENUMERATED:
             return enumerate_rows(fields)[0]
         return annealed_evidence(fields, draw_seed, n_steps, n_walks, first)
 
@@ -162,7 +162,7 @@ def _over_activations(
     def one(chunk: Chunk) -> None:
         for s, draw in enumerate(draws):
             fields = chunk.fields(draw)
-            if len(fields.log_odds) <= CHEAP:
+            if len(fields.log_odds) <= ENUMERATED:
                 means = enumerate_rows(fields)[1]
             else:
                 means = walk(fields, derived_seed(seed, s), STEPS, n_sweeps, n_streams=1)[1]
@@ -217,7 +217,7 @@ def score_entries(
         for s, draw in enumerate(draws):
             fields, numbers = chunk.fields(draw), derived_seed(seed, s)
             _, means, states = walk(fields, numbers, STEPS, n_sweeps, first_row=chunk.first)
-            if len(fields.log_odds) <= CHEAP:
+            if len(fields.log_odds) <= ENUMERATED:
                 means = enumerate_rows(fields)[1]
             columns = np.ascontiguousarray(np.asarray(draw.vectors, np.float64).T)
             given = means, states, columns, draw.noise_variance, spans, places[1], truth - base

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 WORTH_A_DEVICE = 2**20
 """Least number of entries for an accelerator: the CPU sweeps over fewer faster."""
-NO_MOVES = np.zeros((), np.int32)
 NO_STEPS = Steps(np.zeros(()), np.zeros(()))
 
 
@@ -58,102 +57,93 @@ class Advance(NamedTuple):
     reports: list[tuple[SweepInfo, Hyper]]
 
 
-class Rows(Protocol):
+class Rows:
     """Rows of one chain."""
 
     n_rows: int
     dim: int
-    at_once: int
+    at_once = 1
     """Most sweeps between two checks."""
-    turn: AbstractContextManager[Any]
+    turn: AbstractContextManager[Any] = nullcontext()
     """Held while a chain runs: chains that share a device take turns."""
 
     def begin(self, key: Key, features: Features) -> Features:
         """The state of a chain, with assignments stored where these rows keep them."""
-        ...
+        return features
 
     def compile(self, key: Key, features: Features, design: Design) -> None:
-        """Compile what :meth:`advance` needs, if that saves time."""
-        ...
+        """Compile what :meth:`advance` needs, if that saves time; else its first call does it."""
 
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:
         """Make sweeps."""
-        ...
+        raise NotImplementedError
 
     def keep(self, features: Features) -> Draw:
         """The state as a draw."""
-        ...
+        raise NotImplementedError
 
 
-class HostRows:
+class HostRows(Rows):
     """A sweep of rows on the host; how assignments are redrawn depends on where they are stored."""
 
-    at_once = 1
-    turn: AbstractContextManager[Any] = nullcontext()
-
-    def refresh(self, key: Key, index: int, features: Features) -> None:
+    def refresh(self, key: Key, features: Features) -> None:
         """Redraw missing entries; complete rows have none."""
-
-    def begin(self, key: Key, features: Features) -> Features:
-        """Assignments stay where they are."""
-        return features
-
-    def compile(self, key: Key, features: Features, design: Design) -> None:
-        """Nothing: the first sweep does it."""
 
     def detached(self, features: Features) -> Features:
         """The state with stored assignments, for the part of a sweep before the rows."""
         raise NotImplementedError
 
-    def redraw(
-        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
-    ) -> tuple[Features, Any]:
-        """New assignments, births and deaths; also the number of births and deaths."""
+    def redraw(self, key: Key, start: SweepStart, features: Features, design: Design) -> Features:
+        """New assignments, births and deaths."""
         raise NotImplementedError
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
         """The old assignments, in the order that a sweep gave them."""
         raise NotImplementedError
 
-    def stats(self, features: Features) -> FeatureStats:
-        """Statistics of the rows, padded to the size of the arrays."""
+    def sums(self, features: Features) -> tuple[np.ndarray, np.ndarray, float]:
+        """Z'Z, Z'X of the live features, and the sum of squares of all entries."""
         raise NotImplementedError
 
     def probed(self, features: Features) -> np.ndarray:
-        """Assignments of the rows that are watched, after :meth:`stats`; (P, room)."""
+        """Assignments of the rows that are watched, after :meth:`sums`; (P, room)."""
         raise NotImplementedError
 
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:
         """One sweep."""
-        index, warming = span.first, span.first < span.n_warmup
+        warming, key = span.first < span.n_warmup, jax.random.fold_in(key, span.first)
         steps = steps_of(tuning, warming) if design.hamiltonian else NO_STEPS
-        self.refresh(key, index, features)
-        features, info = self.sweep(key, index, features, design, steps)
+        self.refresh(key, features)
+        features, info = self.sweep(key, features, design, steps)
         if design.hamiltonian and warming:
             tuning = learn_steps(tuning, info.moved)
         return Advance(features, tuning, [jax.device_get((info, features.hyper))])
 
     def sweep(
-        self, key: Key, index: int, features: Features, design: Design, steps: Steps
+        self, key: Key, features: Features, design: Design, steps: Steps
     ) -> tuple[Features, SweepInfo]:
-        """Sweep number ``index`` of a chain."""
-        start, fits = self._start(key, index, features, design)
-        n_moved = NO_MOVES
+        """The sweep of this key."""
+        start, fits = self._start(key, features, design)
         if fits:
-            features, n_moved = self.redraw(key, index, start, features, design)
+            features = self.redraw(key, start, features, design)
         else:
             features = self.leave(start, features, design)
-        stats = self.stats(features)
-        probed = self.probed(features)
-        return finish_sweep(key, index, features, stats, probed, design, steps, n_moved)
+        stats = self._stats(features)
+        return finish_sweep(key, features, stats, self.probed(features), design, steps)
 
-    def _start(
-        self, key: Key, index: int, features: Features, design: Design
-    ) -> tuple[SweepStart, bool]:
+    def _stats(self, features: Features) -> FeatureStats:
+        """Statistics of the rows, padded to the size of the arrays."""
+        n_live, room, dtype = int(features.n_live), features.room, features.weights.dtype
+        gram, cross = np.zeros((room, room), dtype), np.zeros((room, self.dim), dtype)
+        gram[:n_live, :n_live], cross[:n_live], energy = self.sums(features)
+        count = np.asarray(self.n_rows * self.dim, dtype)
+        return FeatureStats(gram, cross, np.asarray(energy, dtype), count)
+
+    def _start(self, key: Key, features: Features, design: Design) -> tuple[SweepStart, bool]:
         """The part of a sweep before the rows, in large enough arrays if these are allowed.
 
         If the arrays are too small it is repeated with larger ones and the same key. The random
@@ -162,7 +152,7 @@ class HostRows:
         """
         features = self.detached(features)
         while True:
-            start = start_sweep(key, index, features, design)
+            start = start_sweep(key, features, design)
             if not bool(start.slice.overflow):
                 return start, True
             room = more_room(features, design)

@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import Mesh
 from scipy import sparse
 
-from wideangle.latent_features.rows import Advance, DenseRows, Span, kept, stats_of
+from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, kept, stats_of
 from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
 from wideangle.latent_features.state import (
@@ -146,7 +146,7 @@ def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseR
     )
 
 
-class DeviceRows:
+class DeviceRows(Rows):
     """Rows on JAX's default device, or (dense) spread over several; chains take turns.
 
     Parameters
@@ -174,9 +174,6 @@ class DeviceRows:
         if self._mesh is None:
             return features
         return features._replace(assignments=spread(features.assignments, self._mesh))
-
-    def compile(self, key: Key, features: Features, design: Design) -> None:
-        """Nothing: the first call compiles the only program."""
 
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design

@@ -4,6 +4,9 @@ A sweep is that of rows in memory without the moves of small features, each of w
 rows: features come and go through the slice alone. The sweep is as exact, draws the same random
 numbers, and reads the rows twice, once to redraw assignments and once for their sums. Assignments
 are a byte for each row and feature.
+
+Of several processes each keeps neighbouring rows and their assignments, and all of them add up what
+they have counted. The draws are those of one process.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ import numpy as np
 from wideangle.infer.run import Progress
 from wideangle.latent_features.chain import Chain, Plan, run_chain
 from wideangle.latent_features.fit import Fitted
-from wideangle.latent_features.rows import NO_MOVES, HostRows, kept
-from wideangle.latent_features.rows.memory import gram_of
+from wideangle.latent_features.rows import HostRows, kept
+from wideangle.latent_features.rows.memory import gram_of, take_columns
 from wideangle.latent_features.sampler.assignments import (
     Conditionals,
     conditionals,
@@ -34,11 +37,11 @@ from wideangle.latent_features.state import (
     Design,
     Draw,
     Features,
-    FeatureStats,
     StoredAssignments,
     probes,
 )
-from wideangle.streaming.sources import RowSource, Scratch, chunks
+from wideangle.sharding import ALONE, Share, exchanged, in_company, of_all, total
+from wideangle.streaming.sources import RowSource, Scratch, chunks, neighbours
 from wideangle.types import Key
 
 BLOCK_ROWS = 2**15
@@ -54,7 +57,6 @@ class Sums(NamedTuple):
 
     gram: np.ndarray
     cross: np.ndarray
-    energy: float
     packed: np.ndarray
     """Assignments of the sample, eight to a byte."""
 
@@ -72,13 +74,23 @@ class DiskRows(HostRows):
         Where assignments are kept, and the beginning of the names of their files.
     sample
         Indices of some rows, in order; a draw keeps the assignments of these.
+    share
+        Part of the rows that is that of this process.
     """
 
     def __init__(
-        self, source: RowSource, scaling: Any, folder: Path, name: str, sample: np.ndarray
+        self,
+        source: RowSource,
+        scaling: Any,
+        folder: Path,
+        name: str,
+        sample: np.ndarray,
+        share: Share = ALONE,
     ) -> None:
         self.n_rows, self.dim = source.shape
-        self._source, self._sample = source, sample
+        self._first, self._source = neighbours(source, share)
+        self._n_own, self._share = self._source.shape[0], share
+        self._sample = _inside(sample, self._first, self._n_own)
         self._dtype = np.dtype(jnp.result_type(float))
         self._shift = (scaling.shift / scaling.scale).astype(self._dtype)
         self._factor = self._dtype.type(1.0 / scaling.scale)
@@ -106,18 +118,16 @@ class DiskRows(HostRows):
             products = rows @ vectors.T
             assignments = np.zeros((len(rows), n_live), np.uint8)
             for _ in range(2):
-                sweep_block(given, first, assignments, products)
+                sweep_block(given, self._first + first, assignments, products)
             self._stored.write(first, assignments)
             counts += assignments.sum(axis=0, dtype=np.int64)
-        return self._with_counts(features, counts)
+        return self._with_counts(features, total(counts, self._share))
 
     def detached(self, features: Features) -> Features:
         """Nothing to do: assignments are never in the state."""
         return features
 
-    def redraw(
-        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
-    ) -> tuple[Features, Any]:
+    def redraw(self, key: Key, start: SweepStart, features: Features, design: Design) -> Features:
         """New assignments of all rows."""
         features = start.features
         n_live = int(features.n_live)
@@ -135,7 +145,7 @@ class DiskRows(HostRows):
             raise
         old.close()
         self._stored = new
-        return drop_unused(self._with_counts(features, counts), design), NO_MOVES
+        return drop_unused(self._with_counts(features, counts), design)
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
         """The old assignments of the features that stay."""
@@ -146,54 +156,54 @@ class DiskRows(HostRows):
     ) -> np.ndarray:
         """Fill ``new`` with assignments; returns the counts of the live features."""
         old, n_coupled = self._open(), given.n_live - given.last
-        left = Scratch(self._folder / f"{self._name}-left", self.n_rows, n_coupled, self._dtype)
+        left = Scratch(self._folder / f"{self._name}-left", self._n_own, n_coupled, self._dtype)
         counts = np.zeros(given.n_live, np.int64)
         try:
             for first, rows in self._blocks():
-                assignments = _take(old.read(first, len(rows)), columns)
-                left.write(first, sweep_block(given, first, assignments, rows @ vectors.T))
+                assignments = take_columns(old.read(first, len(rows)), columns)
+                products = rows @ vectors.T
+                left.write(first, sweep_block(given, self._first + first, assignments, products))
                 new.write(first, assignments)
                 counts += assignments.sum(axis=0, dtype=np.int64)
-            blocks = _OnDisk(new, left, self.n_rows)
+            counts = total(counts, self._share)
+            blocks = _OnDisk(new, left, self._first, self._n_own, self._share)
             sweep_coupled(given, blocks, counts[: given.last] > 0, self.n_rows)
         finally:
             left.close()
-        counts[given.last :] = 0
-        for first in range(0, self.n_rows, BLOCK_ROWS):
-            part = new.read(first, min(BLOCK_ROWS, self.n_rows - first))
-            counts[given.last :] += part[:, given.last :].sum(axis=0, dtype=np.int64)
+        coupled = np.zeros(n_coupled, np.int64)
+        for first in range(0, self._n_own, BLOCK_ROWS):
+            part = new.read(first, min(BLOCK_ROWS, self._n_own - first))
+            coupled += part[:, given.last :].sum(axis=0, dtype=np.int64)
+        counts[given.last :] = total(coupled, self._share)
         return counts
-
-    def stats(self, features: Features) -> FeatureStats:
-        """Sums of the rows that use each feature, and of pairs of features, padded."""
-        self._sums = sums = self._sum_up(features)
-        n_live, room = int(features.n_live), features.room
-        dtype = features.weights.dtype
-        gram, cross = np.zeros((room, room), dtype), np.zeros((room, self.dim), dtype)
-        gram[:n_live, :n_live], cross[:n_live] = sums.gram, sums.cross
-        count = np.asarray(self.n_rows * self.dim, dtype)
-        return FeatureStats(gram, cross, np.asarray(sums.energy, dtype), count)
 
     def probed(self, features: Features) -> np.ndarray:
         """Assignments of some rows of the sample."""
         assert self._sums is not None
-        chosen, n_live = probes(len(self._sample), self.dim)[0], int(features.n_live)
+        chosen, n_live = probes(len(self._sums.packed), self.dim)[0], int(features.n_live)
         assignments = np.unpackbits(self._sums.packed[chosen], axis=1, count=n_live)
         return np.pad(assignments, ((0, 0), (0, features.room - n_live)))
 
-    def _sum_up(self, features: Features) -> Sums:
+    def sums(self, features: Features) -> tuple[np.ndarray, np.ndarray, float]:
+        """Z'Z, Z'X of the live features, and the sum of squares of all entries."""
         n_live = int(features.n_live)
         columns = np.asarray(_stored_of(features).columns)[:n_live]
         gram, cross, energy = np.zeros((n_live, n_live)), np.zeros((n_live, self.dim)), 0.0
         packed = []
         for first, rows in self._blocks():
-            assignments = _take(self._open().read(first, len(rows)), columns)
+            assignments = take_columns(self._open().read(first, len(rows)), columns)
             gram += gram_of(assignments)
             cross += assignments.astype(rows.dtype).T @ rows
             energy += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
-            low, high = np.searchsorted(self._sample, [first, first + len(rows)])
-            packed.append(np.packbits(assignments[self._sample[low:high] - first], axis=1))
-        return Sums(gram, cross, energy, np.concatenate(packed))
+            sample = _inside(self._sample, first, len(rows))
+            packed.append(np.packbits(assignments[sample], axis=1))
+        own = {"gram": gram, "cross": cross, "energy": energy, "packed": np.concatenate(packed)}
+        parts = [own]
+        if self._share.count > 1:
+            parts = exchanged({name: np.asarray(value) for name, value in own.items()})
+        gram, cross = (sum(part[name] for part in parts) for name in ("gram", "cross"))
+        self._sums = Sums(gram, cross, np.concatenate([part["packed"] for part in parts]))
+        return gram, cross, float(sum(part["energy"] for part in parts))
 
     def keep(self, features: Features) -> Draw:
         """The state as a draw, with the assignments of the sample from the last sums."""
@@ -224,7 +234,7 @@ class DiskRows(HostRows):
     def _new_store(self, width: int) -> Scratch:
         self._turn = 1 - self._turn
         path = self._folder / f"{self._name}-assignments-{self._turn}"
-        return Scratch(path, self.n_rows, width, np.uint8)
+        return Scratch(path, self._n_own, width, np.uint8)
 
 
 class _OnDisk(NamedTuple):
@@ -232,16 +242,29 @@ class _OnDisk(NamedTuple):
 
     assignments: Scratch
     left: Scratch
+    first: int
     n_rows: int
+    share: Share
 
     def read(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        for first in range(0, self.n_rows, BLOCK_ROWS):
-            size = min(BLOCK_ROWS, self.n_rows - first)
-            yield first, self.assignments.read(first, size), self.left.read(first, size)
+        for place in range(0, self.n_rows, BLOCK_ROWS):
+            size = min(BLOCK_ROWS, self.n_rows - place)
+            parts = self.assignments.read(place, size), self.left.read(place, size)
+            yield self.first + place, *parts
 
     def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
-        self.assignments.write(first, assignments)
-        self.left.write(first, left)
+        self.assignments.write(first - self.first, assignments)
+        self.left.write(first - self.first, left)
+
+    def place(self, log_unused: float) -> tuple[float, float]:
+        ends = np.cumsum([0.0, *of_all(log_unused, self.share)])
+        return float(ends[self.share.index]), float(ends[-1])
+
+
+def _inside(numbers: np.ndarray, first: int, size: int) -> np.ndarray:
+    """Those of the rising numbers that are in a range, counted from its beginning."""
+    low, high = np.searchsorted(numbers, [first, first + size])
+    return numbers[low:high] - first
 
 
 def _stored_of(features: Features) -> StoredAssignments:
@@ -249,29 +272,28 @@ def _stored_of(features: Features) -> StoredAssignments:
     return features.assignments
 
 
-def _take(stored: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Columns of a block by index; -1 is a column of zeros."""
-    if stored.shape[1] == 0:
-        return np.zeros((len(stored), len(columns)), np.uint8)
-    return np.where(columns >= 0, stored[:, columns], 0).astype(np.uint8)
-
-
-def draw_sample(source: RowSource, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_sample(
+    source: RowSource, seed: int, share: Share = ALONE
+) -> tuple[np.ndarray, np.ndarray]:
     """Indices of random rows, in order, and these rows; checks all rows while reading."""
     n_rows, dim = source.shape
     size = int(np.clip(SAMPLE_ENTRIES // dim, *SAMPLE_ROWS))
-    numbers = np.arange(n_rows)
-    if n_rows > size:
+    if n_rows <= size:
+        numbers = np.arange(n_rows)
+    else:
         generator = np.random.default_rng([seed, 1])
         numbers = np.sort(generator.choice(n_rows, size, replace=False, shuffle=False))
-    parts = []
-    for first, rows in chunks(source, BLOCK_ROWS):
+    begin, own = neighbours(source, share)
+    parts, wrong = [], -1
+    for place, rows in chunks(own, BLOCK_ROWS):
         if not np.isfinite(rows).all():
-            row = first + int(np.argwhere(~np.isfinite(rows))[0, 0])
+            wrong = begin + place + int(np.argwhere(~np.isfinite(rows))[0, 0])
+            break
+        parts.append(rows[_inside(numbers, begin + place, len(rows))])
+    for row in of_all(wrong, share):  # one that ended alone would leave the others waiting
+        if row >= 0:
             raise ValueError(f"X: row {row} holds NaN or infinity; a stream must be complete.")
-        low, high = np.searchsorted(numbers, [first, first + len(rows)])
-        parts.append(rows[numbers[low:high] - first])
-    return numbers, np.concatenate(parts)
+    return numbers, np.concatenate(of_all(np.concatenate(parts), share))
 
 
 class SlicedSource:
@@ -298,22 +320,24 @@ def fit_on_disk(
     plan: Plan,
     folder: Any,
     verbose: bool | None,
+    share: Share = ALONE,
 ) -> Fitted:
     """Continue chains of a sample on all rows, which stay on disk, one chain after the other.
 
     Assignments are kept in ``folder`` during the fit.
     """
     chains, interrupted = [], fitted.interrupted
-    total = len(fitted.chains) * plan.n_sweeps
+    n_sweeps = len(fitted.chains) * plan.n_sweeps
     with (
+        in_company(),
         tempfile.TemporaryDirectory(prefix="wideangle-", dir=folder) as place,
-        Progress(total, 0, verbose) as bar,
+        Progress(n_sweeps, 0, verbose) as bar,
     ):
         for number, warm in enumerate(fitted.chains):
             if interrupted:
                 break
             chain = Chain(jax.random.fold_in(warm.key, 1), warm.features, warm.tuning)
-            rows = DiskRows(source, scaling, Path(place), f"chain-{number}", sample)
+            rows = DiskRows(source, scaling, Path(place), f"chain-{number}", sample, share)
             done = number * plan.n_sweeps
 
             def after(chain: Chain, done: int = done) -> bool:

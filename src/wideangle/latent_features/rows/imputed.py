@@ -41,16 +41,6 @@ class ImputedRows(MemoryRows):
             complete = np.where(gaps, 0.0, entries).astype(entries.dtype)
         super().__init__(complete, offset)
 
-    @property
-    def n_missing(self) -> int:
-        """Number of missing entries."""
-        return len(self._where[0])
-
-    @property
-    def missing(self) -> np.ndarray:
-        """Current values of the missing entries, offset not subtracted."""
-        return self._entries()[self._at].copy()
-
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""
         self._entries()[self._at] = values
@@ -74,9 +64,9 @@ class ImputedRows(MemoryRows):
         using = sparse.csr_matrix(np.asarray(assignments), dtype=np.float64)
         return np.asarray((using.T @ gaps).toarray())
 
-    def refresh(self, key: Key, index: int, features: Features) -> None:
+    def refresh(self, key: Key, features: Features) -> None:
         """Draw the missing entries given everything else."""
-        key = jax.random.fold_in(jax.random.fold_in(key, index), 1)
+        key = jax.random.fold_in(key, 1)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint64))
         n_live = int(features.n_live)
         mean = self._expected(

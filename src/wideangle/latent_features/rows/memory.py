@@ -16,9 +16,9 @@ from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, kept, 
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.sweep import (
     SweepStart,
-    births,
     drop_unused,
     finish_sweep,
+    make_births,
     start_sweep,
 )
 from wideangle.latent_features.state import (
@@ -124,12 +124,6 @@ class MemoryRows(HostRows):
             energy[block] = np.einsum("nd,nd->n", rows, rows)
         return energy
 
-    def mean(self) -> np.ndarray:
-        """Mean row, shape (D,), in float64."""
-        total = np.asarray(self._rows.sum(axis=0, dtype=np.float64)).ravel()
-        mean = total / max(self.n_rows, 1)
-        return mean if self._offset is None else mean - self._offset
-
     def products(self, vectors: np.ndarray) -> np.ndarray:
         """Inner products of each row with each vector: (K, D) -> (N, K)."""
         vectors = np.asarray(vectors, self.dtype)
@@ -192,7 +186,7 @@ class MemoryRows(HostRows):
     def detached(self, features: Features) -> Features:
         """As ``state.detached``, in one pass over the columns in use."""
         assignments = np.asarray(features.assignments)
-        counts = counts_in(assignments, int(features.n_live))
+        counts = assignments.sum(axis=0, dtype=np.int32)
         index = np.arange(assignments.shape[1], dtype=np.int32)
         stored = StoredAssignments(counts, index, len(assignments))
         return features._replace(assignments=stored)
@@ -206,24 +200,22 @@ class MemoryRows(HostRows):
         def rows_by(n: int, kind: Any, n_rows: int = self.n_rows) -> Any:
             return jax.ShapeDtypeStruct((n_rows, n), kind)
 
-        first = start_sweep.lower(key, 0, detached, design)
+        first = start_sweep.lower(key, detached, design)
         start = jax.tree.map(_like, first.out_info)
         whole = start.features._replace(assignments=rows_by(width, np.uint8))
-        given = (key, 0, start._replace(features=whole), self.arrays(), rows_by(width, dtype))
-        second = births.lower(*given, design)
-        moved, _, n_moved = jax.tree.map(_like, second.out_info)
+        given = (key, start._replace(features=whole), self.arrays(), rows_by(width, dtype))
+        second = make_births.lower(*given, design)
+        moved, _ = jax.tree.map(_like, second.out_info)
         moved = moved._replace(assignments=rows_by(room, np.uint8))
         number = jax.ShapeDtypeStruct((), dtype)
         sums = rows_by(room, dtype, room), rows_by(self.dim, dtype, room)
         stats, probed = FeatureStats(*sums, number, number), rows_by(room, np.uint8, N_PROBES)
-        third = finish_sweep.lower(key, 0, moved, stats, probed, design, NO_STEPS, n_moved)
+        third = finish_sweep.lower(key, moved, stats, probed, design, NO_STEPS)
         lowered = (first, second, third)
         with ThreadPoolExecutor(len(lowered)) as pool:
             list(pool.map(lambda program: program.compile(), lowered))
 
-    def redraw(
-        self, key: Key, index: int, start: SweepStart, features: Features, design: Design
-    ) -> tuple[Features, Any]:
+    def redraw(self, key: Key, start: SweepStart, features: Features, design: Design) -> Features:
         """Products with the features, new assignments, births and deaths."""
         n_live, vectors = int(start.features.n_live), np.asarray(start.vectors)
         found = self.products(vectors[:n_live])
@@ -240,8 +232,8 @@ class MemoryRows(HostRows):
         padded = np.zeros((self.n_rows, width), vectors.dtype)
         padded[:, :n_live] = found
         start = start._replace(features=start.features._replace(assignments=assignments))
-        moved, columns, n_moved = births(key, index, start, self.arrays(), padded, design)
-        return _attached(moved, columns, features.room), n_moved
+        moved, columns = make_births(key, start, self.arrays(), padded, design)
+        return _attached(moved, columns, features.room)
 
     def arrays(self) -> Any:
         """The rows for compiled programs."""
@@ -260,18 +252,11 @@ class MemoryRows(HostRows):
         """The old assignments of the features that stay."""
         return _attached(drop_unused(start.features, design), features.assignments, features.room)
 
-    def stats(self, features: Features) -> FeatureStats:
-        """Statistics of the rows, padded to the size of the arrays."""
-        n_live, room = int(features.n_live), features.room
-        dtype = features.weights.dtype
+    def sums(self, features: Features) -> tuple[np.ndarray, np.ndarray, float]:
+        """Z'Z, Z'X of the live features, and the sum of squares of all entries."""
+        n_live = int(features.n_live)
         assignments = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
-        gram = np.zeros((room, room), dtype)
-        cross = np.zeros((room, self.dim), dtype)
-        gram[:n_live, :n_live] = gram_of(assignments)
-        cross[:n_live] = self.cross(assignments)
-        return FeatureStats(
-            gram, cross, np.asarray(self.energy, dtype), np.asarray(self.n_rows * self.dim, dtype)
-        )
+        return gram_of(assignments), self.cross(assignments), self.energy
 
     def probed(self, features: Features) -> np.ndarray:
         """Assignments of the rows that are watched."""
@@ -321,9 +306,10 @@ def width_for(n_live: int, room: int, n_rows: int) -> int:
 def _columns(features: Features, stored: Any, width: int) -> np.ndarray:
     """The stored columns of the features, in ``width`` columns."""
     assert isinstance(features.assignments, StoredAssignments)
-    stored = np.asarray(stored)
+    n_live = int(features.n_live)
+    columns = np.asarray(features.assignments.columns)[:n_live]
     found = np.zeros((len(stored), width), np.uint8)
-    take_columns(stored, np.asarray(features.assignments.columns)[: int(features.n_live)], found)
+    found[:, :n_live] = take_columns(np.asarray(stored), columns)
     return found
 
 
@@ -401,20 +387,8 @@ def gram_of(assignments):
     return total
 
 
-@njit()
-def take_columns(stored, columns, found):
+def take_columns(stored: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Columns with the given indices, in that order; -1 is a column of zeros."""
-    for n in range(len(stored)):
-        for k in range(len(columns)):
-            if columns[k] >= 0:
-                found[n, k] = stored[n, columns[k]]
-
-
-@njit()
-def counts_in(assignments, n_live):
-    """Sums of the columns; columns from ``n_live`` on are zero."""
-    counts = np.zeros(assignments.shape[1], np.int32)
-    for n in range(len(assignments)):
-        for k in range(n_live):
-            counts[k] += assignments[n, k]
-    return counts
+    if stored.shape[1] == 0:
+        return np.zeros((len(stored), len(columns)), np.uint8)
+    return stored[:, columns] * (columns >= 0).astype(np.uint8)

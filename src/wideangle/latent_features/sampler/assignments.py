@@ -95,6 +95,13 @@ class Blocks(Protocol):
         """Write back a changed block."""
         ...
 
+    def place(self, log_unused: float) -> tuple[float, float]:
+        """The sum of such numbers over the processes with earlier rows, and over all.
+
+        ``log_unused`` is the log probability that none of the rows of this process uses a feature.
+        """
+        ...
+
 
 class _InMemory(NamedTuple):
     """All rows as one block."""
@@ -107,6 +114,9 @@ class _InMemory(NamedTuple):
 
     def write(self, first: int, assignments: np.ndarray, left: np.ndarray) -> None:
         """Nothing to do: the arrays themselves were changed."""
+
+    def place(self, log_unused: float) -> tuple[float, float]:
+        return 0.0, log_unused
 
 
 class Conditionals(NamedTuple):
@@ -208,18 +218,20 @@ def sweep_coupled(
     for k in range(given.last, given.n_live):
         column = _CoupledColumn(given, k)
         ends = [column.add(*block[1:]) for block in blocks.read()]
+        before, whole = blocks.place(ends[-1])
+        ends = [before + end for end in ends]
         with_it = min(given.weights[k], ceiling)
-        none = _nobody(ends[-1], bound, with_it, given.any_row[k])
+        none = _nobody(whole, bound, with_it, given.any_row[k])
         if not none:
             bound = with_it
-        found = False
+        target = given.first_row[k] * _used_by(whole)
+        found = before < 0.0 and _used_by(before) >= target
         for place, (first, assignments, left) in enumerate(blocks.read()):
             drawn = np.zeros(len(assignments), np.uint8)
-            target = given.first_row[k] * _used_by(ends[-1])
-            reached = place == len(ends) - 1 or _used_by(ends[place]) >= target
-            if not none and (found or reached):
-                if len(ends) > 1:
-                    column.log_unused = ends[place - 1] if place else 0.0
+            # The last block of all reaches it: its end is the whole, to the last bit.
+            if not none and (found or _used_by(ends[place]) >= target):
+                if len(ends) > 1 or before:
+                    column.log_unused = ends[place - 1] if place else before
                     column.add(assignments, left)
                 column.draw(first, found, target, drawn)
                 found = True
@@ -392,8 +404,7 @@ def _used_by(log_unused):
     return -math.expm1(log_unused)
 
 
-@njit()
-def _nobody(log_none, without, with_it, uniform):
+def _nobody(log_none: float, without: float, with_it: float, uniform: float) -> bool:
     """Whether no row uses a feature after which nothing is active."""
     any_probability = -math.expm1(log_none)
     if any_probability <= 0.0:

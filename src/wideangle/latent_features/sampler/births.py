@@ -47,7 +47,7 @@ small steps.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,26 +78,6 @@ from wideangle.sphere.vmf import log_mean_exp
 from wideangle.types import Array, Components, Key, Scalar
 
 
-class RowAccess(Protocol):
-    """Rows that a compiled program can read (``rows/device.py``)."""
-
-    def products(self, vectors: Array) -> Array:
-        """Inner products of each row with each vector, (N, K)."""
-        ...
-
-    def cross(self, assignments: Array) -> Array:
-        """Sum of the rows that use each feature, (K, D)."""
-        ...
-
-    def take(self, numbers: Array) -> Array:
-        """Some rows."""
-        ...
-
-    def energy(self) -> Array:
-        """Squared lengths of the rows."""
-        ...
-
-
 class Setting(NamedTuple):
     """What all moves of a sweep share."""
 
@@ -106,7 +86,7 @@ class Setting(NamedTuple):
     lengths: Array
     """Of newborns, from the prior, one for each birth."""
     rows: Any
-    """As :class:`RowAccess`."""
+    """As ``rows.DenseRows``."""
     energy: Array
     """(N,) squared lengths of the rows."""
     highest: float
@@ -152,12 +132,12 @@ def birth_moves(
     lengths: Array,
     level: Scalar,
     design: Design,
-) -> tuple[Features, Array, Array]:
+) -> tuple[Features, Array]:
     """All births, deaths and cycles of a sweep.
 
-    ``rows`` are as :class:`RowAccess`, ``products`` those with the features, and ``lengths`` from
-    the prior, one for each birth. Returns the features with detached assignments, the columns from
-    which to attach them again, and the number of moves accepted.
+    ``rows`` are as ``rows.DenseRows``, ``products`` those with the features, and ``lengths`` from
+    the prior, one for each birth. Returns the features with detached assignments, and the columns
+    from which to attach them again.
     """
     pool = gather(features, products, design)
     setting = _setting(features, rows, lengths, level, design)
@@ -179,8 +159,7 @@ def birth_moves(
 
             pool = lax.fori_loop(first, first + n, turn, pool)
             first += n
-    features, columns = release(pool, features)
-    return features, columns, pool.n_accepted
+    return release(pool, features)
 
 
 def _setting(
@@ -304,8 +283,7 @@ def _settle(
     possible = offer.possible & (fits | ~birth)
     accepted = _accepts(uniform, jnp.where(possible, log_ratio, -jnp.inf))
     present = accepted == birth
-    pool = put(without, one._replace(slot=jnp.where(present, one.slot, len(without.weights))))
-    return pool._replace(n_accepted=pool.n_accepted + accepted)
+    return put(without, one._replace(slot=jnp.where(present, one.slot, len(without.weights))))
 
 
 def _given_row(

@@ -30,7 +30,6 @@ class Pool(NamedTuple):
     """(K, N) rows that use each feature, as floats."""
     products: Array
     """(K, N) inner products of the features with the rows."""
-    n_accepted: Array
 
 
 class Feature(NamedTuple):
@@ -63,7 +62,6 @@ def gather(features: Features, products: Array, design: Design) -> Pool:
         jnp.zeros_like(features.weights).at[:width].set(jnp.sum(columns, axis=1)),
         jnp.pad(columns, spare),
         jnp.pad(products.T, spare),
-        jnp.zeros((), jnp.int32),
     )
 
 

@@ -4,8 +4,8 @@
     -> births and deaths -> [statistics of the rows] -> features -> hyperparameters
 
 Only the two steps in brackets read the rows. On a device everything is one program
-(:func:`sweep_on_device`); on the CPU the other parts are compiled programs (:func:`start_sweep`,
-:func:`births`, :func:`finish_sweep`), and the rows, dense, sparse or on disk, stay where they are.
+(:func:`sweep_on_device`); on the CPU the other parts (:func:`start`, :func:`births`,
+:func:`finish`) are one program each, and the rows, dense, sparse or on disk, stay where they are.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ class SweepInfo(NamedTuple):
     """What one sweep did, and the resulting quantities."""
 
     moved: Moved
-    n_moved: Array
-    """Births and deaths accepted."""
     n_active: Array
     log_lik: Scalar
     log_joint: Scalar
@@ -86,14 +84,9 @@ class SweepInfo(NamedTuple):
     """The sum of features at the entries that are watched."""
 
 
-def split(key: Key) -> Keys:
-    """Keys of the parts of one sweep."""
-    return Keys(*jax.random.split(key, len(Keys._fields)))
-
-
-def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
+def start(key: Key, features: Features, design: Design) -> SweepStart:
     """Weights, slice level, inactive features, and all randomness of the assignments."""
-    stored = features.assignments
+    keys, stored = split(key), features.assignments
     if isinstance(stored, StoredAssignments):
         features, level, lengths = redraw_atoms(keys.atoms, features, design)
     else:  # features are reordered several times, the columns of the large array once
@@ -110,6 +103,25 @@ def begin(keys: Keys, features: Features, design: Design) -> SweepStart:
     )
 
 
+def births(
+    key: Key, begun: SweepStart, rows: Any, products: Array, design: Design
+) -> tuple[Features, Array]:
+    """Births and deaths; then inactive features that are not part of the state are dropped.
+
+    Returns features with detached assignments, and the columns to attach.
+    """
+    features, columns = birth_moves(
+        split(key).births,
+        begun.features,
+        rows,
+        products,
+        begun.lengths,
+        begun.slice.level,
+        design,
+    )
+    return without_unused(features, design), columns
+
+
 def without_unused(features: Features, design: Design) -> Features:
     """Without the inactive features that are not part of the state."""
     drop = without_tail if design.ordered else only_active
@@ -117,25 +129,24 @@ def without_unused(features: Features, design: Design) -> Features:
 
 
 def finish(
-    keys: Keys,
+    key: Key,
     features: Features,
     stats: FeatureStats,
     probed: Array,
     design: Design,
     steps: Steps,
-    n_moved: Array,
 ) -> tuple[Features, SweepInfo]:
     """Features and hyperparameters, from the statistics alone.
 
     ``probed`` are the assignments of the rows that are watched.
     """
+    keys = split(key)
     features, moved = move_vectors(keys.vectors, features, stats, design, steps)
     features = redraw_hyper(keys.hyper, features, stats, design)
     vectors = features.components.vectors
     fit = log_lik(vectors, stats, features.hyper.noise_variance)
     info = SweepInfo(
         moved,
-        n_moved,
         jnp.sum(stats.counts > 0),
         fit,
         fit + log_prior(features, stats, design),
@@ -168,58 +179,16 @@ def log_prior(features: Features, stats: FeatureStats, design: Design) -> Scalar
     return total
 
 
+def split(key: Key) -> Keys:
+    """Keys of the parts of the sweep that has this key."""
+    return Keys(*jax.random.split(key, len(Keys._fields)))
+
+
 # ---------------------------------------------------------------- on the CPU: compiled parts
 
-on_host = partial(jax.jit, static_argnames="design", compiler_options=QUICKLY)
-
-
-@on_host
-def start_sweep(key: Key, index: Array, features: Features, design: Design) -> SweepStart:
-    """The part of sweep ``index`` before the rows are touched."""
-    return begin(_keys(key, index), features, design)
-
-
-@on_host
-def births(
-    key: Key, index: Array, start: SweepStart, rows: Any, products: Array, design: Design
-) -> tuple[Features, Array, Array]:
-    """Births and deaths; then inactive features that are not part of the state are dropped.
-
-    Returns features with detached assignments, the columns to attach, and the number of moves
-    accepted.
-    """
-    return _births(_keys(key, index), start, rows, products, design)
-
-
-@on_host
-def finish_sweep(
-    key: Key,
-    index: Array,
-    features: Features,
-    stats: FeatureStats,
-    probed: Array,
-    design: Design,
-    steps: Steps,
-    n_moved: Array,
-) -> tuple[Features, SweepInfo]:
-    """The part after the rows, through their statistics."""
-    return finish(_keys(key, index), features, stats, probed, design, steps, n_moved)
-
-
+_on_host = partial(jax.jit, static_argnames="design", compiler_options=QUICKLY)
+start_sweep, make_births, finish_sweep = _on_host(start), _on_host(births), _on_host(finish)
 drop_unused = jax.jit(without_unused, static_argnums=1)
-
-
-def _keys(key: Key, index: Array) -> Keys:
-    return split(jax.random.fold_in(key, index))
-
-
-def _births(
-    keys: Keys, start: SweepStart, rows: Any, products: Array, design: Design
-) -> tuple[Features, Array, Array]:
-    features, columns, n_moved = birth_moves(
-        keys.births, start.features, rows, products, start.lengths, start.slice.level, design
-    )
-    return without_unused(features, design), columns, n_moved
 
 
 # ---------------------------------------------------------------- on a device: one program
@@ -238,25 +207,24 @@ def sweep_on_device(
 
     ``rows`` are those of ``rows/device.py``.
     """
-    keys = split(key)
-    start = begin(keys, features, design)
-    products = rows.products(start.vectors)
+    begun = start(key, features, design)
+    products = rows.products(begun.vectors)
     assignments = sweep_columns(
-        start.randomness,
-        start.features.assignments,
+        begun.randomness,
+        begun.features.assignments,
         products,
-        start.inner,
-        start.features.weights,
-        start.features.n_live,
-        start.features.hyper.noise_variance,
+        begun.inner,
+        begun.features.weights,
+        begun.features.n_live,
+        begun.features.hyper.noise_variance,
         fixed_length=fixed_length,
     )
-    start = start._replace(features=start.features._replace(assignments=assignments))
-    moved, columns, n_moved = _births(keys, start, rows, products, design)
+    begun = begun._replace(features=begun.features._replace(assignments=assignments))
+    moved, columns = births(key, begun, rows, products, design)
     moved = attached(moved, columns)
     stats = rows.stats(moved.assignments)
-    end, info = finish(keys, moved, stats, _probed(moved), design, steps, n_moved)
-    return end, info, start.slice.overflow
+    end, info = finish(key, moved, stats, _probed(moved), design, steps)
+    return end, info, begun.slice.overflow
 
 
 def sweep_without_assignments(
@@ -266,11 +234,9 @@ def sweep_without_assignments(
 
     It keeps the weights that led to the low level; drawing others would make such weights too rare.
     """
-    keys = split(key)
-    features = without_unused(begin(keys, features, design).features, design)
+    features = without_unused(start(key, features, design).features, design)
     stats = rows.stats(features.assignments)
-    n_moved = jnp.zeros((), jnp.int32)
-    return finish(keys, features, stats, _probed(features), design, steps, n_moved)
+    return finish(key, features, stats, _probed(features), design, steps)
 
 
 def _probed(features: Features) -> Array:

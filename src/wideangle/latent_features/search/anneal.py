@@ -35,13 +35,17 @@ class Problem(NamedTuple):
     """Whether the noise variance is learned from residuals, or given."""
 
 
-class Found(NamedTuple):
-    """Features (K, D), assignments (N, K), the noise variance, and the objective."""
+class Start(NamedTuple):
+    """What the search found, where chains begin."""
 
     features: np.ndarray
+    """(K, D) float64, in the units of the rows."""
     assignments: np.ndarray
+    """(N, K) uint8."""
     noise_variance: float
+    """As given, or else the residual variance."""
     objective: float
+    """Log likelihood minus the price of the features."""
 
 
 class Fit(NamedTuple):
@@ -146,7 +150,7 @@ def anneal(
     effort: Effort,
     schedule: Schedule = FULL,
     start: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Found:
+) -> Start:
     """Search from ``start`` at falling noise; features are born, updated, merged and dropped."""
     rows = problem.rows
     features, assignments = empty(rows) if start is None else start
@@ -175,7 +179,7 @@ def anneal(
     return settle(problem, assignments, noise_variance)
 
 
-def settle(problem: Problem, assignments: np.ndarray, noise_variance: float) -> Found:
+def settle(problem: Problem, assignments: np.ndarray, noise_variance: float) -> Start:
     """Climb to the nearest optimum without noise, and compute its objective."""
     fit, assignments = _fit_and_prune(problem, assignments, noise_variance)
     for _ in range(SETTLING):
@@ -186,7 +190,7 @@ def settle(problem: Problem, assignments: np.ndarray, noise_variance: float) -> 
         if problem.learn_noise:
             noise_variance = residual_variance(problem.rows, fit)
     worth = objective(problem, fit, assignments, noise_variance)
-    return Found(fit.features, assignments, noise_variance, worth)
+    return Start(fit.features, assignments, noise_variance, worth)
 
 
 def objective(problem: Problem, fit: Fit, assignments: np.ndarray, noise_variance: float) -> float:
@@ -287,14 +291,10 @@ def _pass(rng, products, gram, logits, precision, assignments, climbs):
 
 
 class Launch(NamedTuple):
-    """A proposed feature, the share of rows that have it, and EM's log likelihood by round.
-
-    The log likelihoods are those of the rounds at the model's noise, minus that without a feature.
-    """
+    """A proposed feature, and the share of rows that have it."""
 
     feature: np.ndarray
     share: float
-    log_lik: np.ndarray
 
 
 def penalty(problem: Problem, counts: Any, lengths: Any, variance: float) -> Any:
@@ -324,22 +324,15 @@ def launch(rng: np.random.Generator, residual: np.ndarray, variance: float) -> L
     like = residual @ residual[seed]
     n_top = max(1, len(residual) >> int(rng.integers(1, LARGEST_HALVING + 1)))
     top = np.argpartition(-like, n_top - 1)[:n_top]
-    centre = residual[top].mean(axis=0, dtype=np.float64)
-    return fit_one(residual, centre, variance)
-
-
-def fit_one(residual: np.ndarray, centre: np.ndarray, variance: float) -> Launch | None:
-    """EM of the one-feature mixture from ``centre``; see :func:`launch`."""
-    centre = centre.astype(residual.dtype)
-    log_lik = np.zeros(LAST_ROUNDS)
-    share = _climb(residual, centre, variance, log_lik)
-    return Launch(centre.astype(float), share, log_lik) if share > 0 else None
+    centre = residual[top].mean(axis=0, dtype=np.float64).astype(residual.dtype)
+    share = _climb(residual, centre, variance)
+    return Launch(centre.astype(float), share) if share > 0 else None
 
 
 @njit()
-def _climb(residual, centre, variance, log_lik):
+def _climb(residual, centre, variance):
     """Move ``centre`` by EM; return the share of rows that have it, 0 if it lost them all."""
-    n_rows, n_warm = len(residual), ROUNDS - len(log_lik)
+    n_rows, n_warm = len(residual), ROUNDS - LAST_ROUNDS
     share, spread = 0.5, variance
     weights = np.empty(n_rows, residual.dtype)
     for i in range(ROUNDS):
@@ -350,20 +343,16 @@ def _climb(residual, centre, variance, log_lik):
         # One hard round, then rounds at the noise along c, then rounds at the model's noise.
         noise = max(variance, spread) if i < n_warm else variance
         logit = math.log(share / (1.0 - share))
-        total, gaps, ratio = 0.0, 0.0, 0.0
+        total, gaps = 0.0, 0.0
         for n in range(n_rows):
             t = logit + (along[n] - 0.5 * square) / noise
             if i == 0 or abs(t) > 36.0:  # noqa: PLR2004
                 weight = 1.0 if t > 0.0 else 0.0
             else:
                 weight = 1.0 / (1.0 + math.exp(-t))
-            if i >= n_warm:
-                ratio += max(t, 0.0) + math.log1p(math.exp(-abs(t)))
             weights[n] = weight
             total += weight
             gaps += (1.0 - weight) * along[n] ** 2 + weight * (along[n] - square) ** 2
-        if i >= n_warm:
-            log_lik[i - n_warm] = ratio + n_rows * math.log(1.0 - share)
         if total < 0.5:  # noqa: PLR2004  # less than half a row: nothing there
             return 0.0
         share = min(total / n_rows, 1.0 - 1e-6)

@@ -17,9 +17,9 @@ from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.search.anneal import (
     FULL,
     Effort,
-    Found,
     Problem,
     Schedule,
+    Start,
     anneal,
     draw_assignments,
     empty,
@@ -59,20 +59,6 @@ ZERO = 1e-10
 """Share of the largest eigenvalue below which one is rounding error."""
 SLACK = 1.05
 """The largest eigenvalue of finite noise scatters around its limit by a few per cent."""
-
-
-class Start(NamedTuple):
-    """What the search found, and the objective after each hop."""
-
-    features: np.ndarray
-    """(K, D) float64, in the units of the rows."""
-    assignments: np.ndarray
-    """(N, K) uint8."""
-    noise_variance: float
-    """As given, or else the residual variance."""
-    objective: float
-    """Log likelihood minus the price of the features."""
-    history: np.ndarray
 
 
 def find_features(
@@ -115,7 +101,7 @@ def find_features(
     """
     scale = math.sqrt(rows.energy / max(rows.n_rows * rows.dim, 1))
     if scale == 0 or max_features == 0:
-        return _nothing(rows, noise_variance)
+        return nothing(rows, noise_variance)
     # Squares of very large or small float32 numbers overflow or underflow.
     scale = 1.0 if 1e-3 < scale < 1e3 else scale  # noqa: PLR2004
     seen = rows if scale == 1.0 else rows.scaled(1.0 / scale)
@@ -130,21 +116,24 @@ def find_features(
         best = max(tried, key=lambda found: found.objective)
         best = _tighten(rng, problem, best, reading, effort)
     else:
-        worth, noise = start.objective + in_units, start.noise_variance / scale**2
-        best = Found(start.features / scale, start.assignments, noise, worth)
+        best = in_other_units(start, 1.0 / scale, in_units)
     if hops is None:
         best = _go_on(rng, problem, best, effort, stop)
-    best, history = _hops(rng, problem, best, effort, hops, patience, stop)
+    best = _hops(rng, problem, best, effort, hops, patience, stop)
+    return in_other_units(best, scale, -in_units)
+
+
+def in_other_units(start: Start, scale: float, in_units: float) -> Start:
+    """The same in rows times ``scale``; ``in_units`` is added to the log density of the rows."""
     return Start(
-        best.features * scale,
-        best.assignments,
-        best.noise_variance * scale**2,
-        best.objective - in_units,
-        np.array(history) - in_units,
+        start.features * scale,
+        start.assignments,
+        start.noise_variance * scale**2,
+        start.objective + in_units,
     )
 
 
-def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Effort) -> Found:
+def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Effort) -> Start:
     """Anneal; if the residuals show another noise than assumed, anneal again with it."""
     best = anneal(rng, problem, noise, effort)
     for _ in range(NOISE_ROUNDS if problem.learn_noise else 0):
@@ -160,10 +149,10 @@ def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Ef
 def _go_on(
     rng: np.random.Generator,
     problem: Problem,
-    best: Found,
+    best: Start,
     effort: Effort,
     stop: Callable[[], bool],
-) -> Found:
+) -> Start:
     """Births, passes and fits until the objective no longer rises.
 
     As features are found the noise falls, so many are worth their price only after others.
@@ -182,15 +171,14 @@ def _go_on(
 def _hops(
     rng: np.random.Generator,
     problem: Problem,
-    best: Found,
+    best: Start,
     effort: Effort,
     n_hops: int | None,
     patience: float,
     stop: Callable[[], bool],
-) -> tuple[Found, list[float]]:
+) -> Start:
     """Revise groups of features, or all of them if they are few; keep what is better."""
     tries, failures = np.zeros(len(best.features)), 0
-    history = [best.objective]
     for i in range(FEW_HOPS if n_hops is None else n_hops):
         n_features = len(best.features)
         many = n_features > FEW
@@ -209,13 +197,12 @@ def _hops(
             best, tries, failures = new, np.zeros(len(new.features)), 0
         else:
             failures += 1
-        history.append(best.objective)
-    return best, history
+    return best
 
 
 def _tighten(
-    rng: np.random.Generator, problem: Problem, best: Found, reading: Reading, effort: Effort
-) -> Found:
+    rng: np.random.Generator, problem: Problem, best: Start, reading: Reading, effort: Effort
+) -> Start:
     """Anneal slowly with at most as many features as the rank of the spectrum, if there are more.
 
     Features that overlap much, or that half of the rows have, are otherwise explained by many
@@ -241,12 +228,12 @@ def _first_noises(reading: Reading, rows: MemoryRows) -> list[float]:
     return [max(guess * factor, smallest) for factor in shrink]
 
 
-def _nothing(rows: MemoryRows, noise_variance: float | None) -> Start:
+def nothing(rows: MemoryRows, noise_variance: float | None) -> Start:
     """No features; the noise of rows of zeros is unknown and set to 1."""
     size = max(rows.n_rows * rows.dim, 1)
     noise = noise_variance or rows.energy / size or 1.0
     log_lik = -0.5 * size * math.log(2.0 * math.pi * noise) - 0.5 * rows.energy / noise
-    return Start(*empty(rows), noise, log_lik, np.array([log_lik]))
+    return Start(*empty(rows), noise, log_lik)
 
 
 # ---------------------------------------------------------------- a first guess of the noise
@@ -315,8 +302,8 @@ class Cluster(NamedTuple):
 
 
 def hop(
-    rng: np.random.Generator, problem: Problem, best: Found, tries: np.ndarray, effort: Effort
-) -> Found | None:
+    rng: np.random.Generator, problem: Problem, best: Start, tries: np.ndarray, effort: Effort
+) -> Start | None:
     """Revise a cluster of features; None if nothing better was found.
 
     Noise that is isotropic stays so in a subspace, so the small problem is of the same kind as the
@@ -388,7 +375,7 @@ def effective_rank(features: np.ndarray) -> int:
     return int(np.sum(np.linalg.svd(_unit(features), compute_uv=False) > DEPENDENT))
 
 
-def choose_cluster(rng: np.random.Generator, best: Found, tries: np.ndarray) -> np.ndarray:
+def choose_cluster(rng: np.random.Generator, best: Start, tries: np.ndarray) -> np.ndarray:
     """Features that are linearly dependent, or a feature and those that depend on it."""
     most = min(len(best.features), LARGEST_CLUSTER)
     if rng.random() < 0.5:  # noqa: PLR2004
@@ -428,7 +415,7 @@ def dependence(
 
 
 def project(
-    rng: np.random.Generator, problem: Problem, best: Found, members: np.ndarray
+    rng: np.random.Generator, problem: Problem, best: Start, members: np.ndarray
 ) -> Cluster:
     """Residual of the other features for some rows, in the space that the members span."""
     n_rows = problem.rows.n_rows

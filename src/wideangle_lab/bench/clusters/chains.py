@@ -8,6 +8,7 @@ chain gives the mean density of held-out rows over its draws, and the partition 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +29,8 @@ from wideangle.types import Array, Key
 from wideangle_lab.bench.clusters.corpora import Parts
 
 N_WARMUP, N_DRAWS, THIN = 150, 24, 5
+LONGER, N_STARTS = 10, 4
+"""For the check of convergence: how many times longer chains are, and how many starts there are."""
 DESIGN = Design("I", infinite=False, learn_alpha=True)
 
 
@@ -75,9 +78,10 @@ def jobs_of(parts: Parts, n_clusters: int, cosines: tuple[float, ...], seed: int
 
 
 @jax.jit
-@jax.vmap
-def advance(key: Key, chain: Chain, problem: Problem, held_out: Array) -> Found:
-    """Warm-up and draws of one chain."""
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, None))
+def advance(key: Key, chain: Chain, problem: Problem, held_out: Array, longer: Array) -> Found:
+    """Warm-up and draws of one chain, with ``longer`` times as many sweeps as usual."""
+    n_warmup, thin = longer * N_WARMUP, longer * THIN
 
     def move(number: Array, chain: Chain) -> Chain:
         moved, _ = sweep(jax.random.fold_in(key, number), chain, problem, DESIGN)
@@ -85,22 +89,22 @@ def advance(key: Key, chain: Chain, problem: Problem, held_out: Array) -> Found:
 
     def draw(carry: tuple[Chain, Array, Array], number: Array) -> tuple[Any, Array]:
         chain, total, _ = carry
-        first = N_WARMUP + number * THIN
-        chain = jax.lax.fori_loop(first, first + THIN, move, chain)
+        first = n_warmup + number * thin
+        chain = jax.lax.fori_loop(first, first + thin, move, chain)
         natural = chain.concentrations[:, None] * chain.directions
         offsets = chain.log_weights - log_mean_exp(chain.concentrations, held_out.shape[1])
         logits = jnp.dot(held_out, natural.T, precision="highest") + offsets
         total = jnp.logaddexp(total, jax.nn.logsumexp(logits, axis=1))
         return (chain, total, jnp.argmax(logits, axis=1)), jnp.sum(chain.counts > 0)
 
-    chain = jax.lax.fori_loop(0, N_WARMUP, move, chain)
+    chain = jax.lax.fori_loop(0, n_warmup, move, chain)
     nothing = jnp.full(len(held_out), -jnp.inf), jnp.zeros(len(held_out), int)
     (chain, total, predicted), used = jax.lax.scan(draw, (chain, *nothing), jnp.arange(N_DRAWS))
     labels = chain.assignments.reshape(-1)
     return Found(total - jnp.log(N_DRAWS), labels, predicted, jnp.mean(used))
 
 
-def run(jobs: list[Job], seed: int) -> tuple[list[Found], float]:
+def run(jobs: list[Job], seed: int, longer: int = 1) -> tuple[list[Found], float]:
     """All chains at once, each with its own number of held-out rows, and the seconds."""
     began = time.perf_counter()
     n_test = max(len(job.held_out) for job in jobs)
@@ -110,9 +114,33 @@ def run(jobs: list[Job], seed: int) -> tuple[list[Found], float]:
         for column in ([job.start for job in jobs], [job.problem for job in jobs])
     )
     keys = jax.random.split(jax.random.key(seed), len(jobs))
-    found = jax.tree.map(np.asarray, advance(keys, chains, problems, jnp.asarray(held_out)))
+    moved = advance(keys, chains, problems, jnp.asarray(held_out), jnp.asarray(longer))
+    found = jax.tree.map(np.asarray, moved)
     each = []
     for i, job in enumerate(jobs):
         one, n = Found(*(leaf[i] for leaf in found)), len(job.held_out)
         each.append(one._replace(log_density=one.log_density[:n], predicted=one.predicted[:n]))
     return each, time.perf_counter() - began
+
+
+def convergence(
+    parts: Parts, n_clusters: int, cosines: tuple[float, ...], seed: int
+) -> dict[str, Any]:
+    """Held-out log density of chains from several starts, as long as in the study and longer.
+
+    By strength one list for each length, with a value for each start.
+    """
+    with jax.enable_x64(True):
+        jobs = [
+            job
+            for start in range(seed, seed + N_STARTS)
+            for job in jobs_of(parts, n_clusters, cosines, start)[len(cosines) :]
+        ]
+        found = {longer: run(jobs, seed, longer)[0] for longer in (1, LONGER)}
+    return {
+        f"{cosine:g}": {
+            str(longer): [float(one.log_density.mean()) for one in every[i :: len(cosines)]]
+            for longer, every in found.items()
+        }
+        for i, cosine in enumerate(cosines)
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,12 @@ from wideangle_lab.marks import fill_page
 
 WORDS = {"map": "Maximisation", "vi": "Variational inference", "mcmc": "Sampling"}
 COMMAND = "wideangle bench --area clusters"
+SCORES = {
+    "log_density": ("log density", False),
+    "nmi": ("NMI (k-means)", True),
+    "rare_recall": ("recall of rare classes (k-means)", True),
+}
+"""Scores on the page, in words, and whether k-means has them."""
 Cell = Mapping[str, Any]
 
 
@@ -109,9 +115,12 @@ def render(record: Mapping[str, Any]) -> str:
     parts = []
     for inference, words in WORDS.items():
         if found := tables(record, inference):
-            parts += [f"### {words}", verdict(found), promise(found), grid(found)]
+            scores = SCORES if inference == "map" else ("log_density",)
+            parts += [f"### {words}", verdict(found), effect(found), grid(found, scores)]
+    if "convergence" in record:
+        parts += ["### Convergence of the chains", *map(converged, record["convergence"].items())]
     if "speed" in record:
-        parts += ["### Seconds", speed(record["speed"])]
+        parts += ["### CPU seconds of a pass", speed(record["speed"])]
     if "disk" in record:
         parts += ["### Rows on disk", on_disk(record["disk"])]
     parts.append(where(record))
@@ -133,75 +142,80 @@ def _load(stamp: Mapping[str, Any]) -> float:
 
 
 def verdict(found: Sequence[Table]) -> str:
-    """Summary: the largest number of clusters, with and without repulsion."""
+    """The largest number of clusters, compared with a number chosen on training rows."""
     most = found[0].most
-    score = "log_density"
 
-    def count(of: Callable[[Table], Interval]) -> str:
-        signs = [of(table).sign for table in found]
+    def count(model: str) -> str:
+        signs = [table.beside_tuned(model, "log_density").sign for table in found]
         return (
-            f"higher on {signs.count(1)}, lower on {signs.count(-1)}, unclear on {signs.count(0)}"
+            f"higher on {signs.count(1)}, lower on {signs.count(-1)} and unclear on "
+            f"{signs.count(0)} of {len(found)} corpora"
         )
 
     return (
-        f"With {most} clusters, held-out log density with repulsion, compared with none, is "
-        f"{count(lambda t: t.difference(most, score))} of {len(found)} corpora. Compared with a "
-        f"number of clusters chosen on training rows, {most} clusters with repulsion are "
-        f"{count(lambda t: t.beside_tuned('with', score))}; without repulsion "
-        f"{count(lambda t: t.beside_tuned('without', score))}."
+        f"Held-out log density with {most} clusters, compared with a number of clusters chosen on "
+        f"training rows: {count('without')} without repulsion, {count('with')} with it."
     )
 
 
-def promise(found: Sequence[Table]) -> str:
-    """The largest number of clusters compared with the chosen number."""
-    most = found[0].most
+def effect(found: Sequence[Table]) -> str:
+    """What the repulsion changes, over all corpora and numbers of clusters."""
+    changes = {
+        (table.title, n): table.difference(n, "log_density") for table in found for n in table.cells
+    }
+    signs = [change.sign for change in changes.values()]
+    (title, n), largest = max(changes.items(), key=lambda item: abs(item[1].mean))
+    return (
+        f"Of {len(signs)} paired 95 % intervals for the change in log density by repulsion, "
+        f"{signs.count(0)} contain zero, {signs.count(1)} are above it and {signs.count(-1)} "
+        f"below. The largest mean change is {largest.mean:+.2f} ± {largest.half:.2f} ({title}, "
+        f"{n} clusters)."
+    )
+
+
+def grid(found: Sequence[Table], scores: Iterable[str]) -> str:
+    """Scores without repulsion for every number of clusters, and those of k-means in brackets."""
+    numbers = sorted({n for table in found for n in table.cells})
     rows = [
-        f"| corpus | chosen | log density, {most} without repulsion | with | NMI, without | with | "
-        "rare classes, without | with |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        f"| corpus | score | {' | '.join(map(str, numbers))} |",
+        "|---|---" + "|---:" * len(numbers) + "|",
     ]
     for table in found:
-        chosen = sorted({table.tuned(split) for split in table.cells[table.most]})
-        values = [
-            table.beside_tuned(model, score)
-            for score in ("log_density", "nmi", "rare_recall")
-            for model in ("without", "with")
-        ]
-        names = ", ".join(map(str, chosen))
-        rows.append(f"| {table.title} | {names} | {' | '.join(map(str, values))} |")
+        for score in scores:
+            (words, rival), values = SCORES[score], []
+            for n in numbers:
+                if n not in table.cells:
+                    values.append("")
+                    continue
+                value = f"{table.mean(n, 'without', score):.2f}"
+                other = f" ({table.mean(n, 'k-means', score):.2f})" if rival else ""
+                values.append(value + other)
+            rows.append(f"| {table.title} | {words} | {' | '.join(values)} |")
     return "\n".join(rows)
 
 
-def grid(found: Sequence[Table]) -> str:
-    """Scores for every number of clusters."""
+def converged(item: tuple[str, Mapping[str, Any]]) -> str:
+    """Chains of the study compared with longer ones from the same starts."""
+    corpus, found = item
+    lengths = list(next(iter(found["log_density"].values())))
     rows = [
-        "| corpus | clusters | strength chosen | used, without and with | log density without | "
-        "with minus without | NMI | with minus without | k-means | recall of rare classes | "
-        "with minus without | k-means |",
-        "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        f"{TITLES[corpus]}, {found['clusters']} clusters: held-out log density of chains from "
+        "several starts, as long as in the study and longer.",
+        "",
+        "| strength of the repulsion | times as long | mean of starts | lowest | highest |",
+        "|---:|---:|---:|---:|---:|",
     ]
-    for table in found:
-        for n, cells in table.cells.items():
-            strengths = ", ".join(f"{cell['chosen']:g}" for cell in cells.values())
-            used = [table.mean(n, model, "used") for model in ("without", "with")]
-            values = [f"{table.mean(n, 'without', 'log_density'):.2f}"]
-            values += [str(table.difference(n, "log_density"))]
-            for score in ("nmi", "rare_recall"):
-                values += [f"{table.mean(n, 'without', score):.2f}"]
-                values += [
-                    str(table.difference(n, score)),
-                    f"{table.mean(n, 'k-means', score):.2f}",
-                ]
-            rows.append(
-                f"| {table.title} | {n} | {strengths} | {used[0]:.0f}, {used[1]:.0f} | "
-                f"{' | '.join(values)} |"
-            )
+    for cosine, values in found["log_density"].items():
+        for length in lengths:
+            one = values[length]
+            ends = f"{np.mean(one):.2f} | {min(one):.2f} | {max(one):.2f}"
+            rows.append(f"| {cosine} | {length} | {ends} |")
     return "\n".join(rows)
 
 
 def speed(cases: Sequence[Mapping[str, Any]]) -> str:
-    """Seconds of a pass, compared with other programs and with the targets."""
-    rows = ["| case | other | wideangle, s | other, s | ratio | target |"]
+    """CPU seconds of a pass, compared with other programs and with the targets."""
+    rows = ["| case | other | wideangle, CPU s | other, CPU s | ratio | target |"]
     rows.append("|---|---|---:|---:|---:|---:|")
     for case in map(from_json, cases):
         for name in case.factors():

@@ -38,7 +38,7 @@ from wideangle_lab.paper.records import write_json
 
 INFERENCES = {"map": Maximise, "vi": Variational}
 SAMPLED = "mcmc"
-PARTS = ("study", "chains", "speed", "disk")
+PARTS = ("study", "chains", "convergence", "speed", "disk")
 """``chains`` is for a GPU; ``disk`` needs 4 GB for its file."""
 Cells = dict[str, dict[str, Any]]
 N_STARTS = 3
@@ -107,6 +107,8 @@ def run(
             record["speed"] = [to_json(case) for case in cases]
         elif name == "disk":
             record["disk"] = disk.measure(quick=quick, seed=seed)
+        elif name == "convergence":
+            record["convergence"] = convergence(size, only or size.corpora[:1], seed)
         else:
             known = {} if again else record["cells"]
             every = cells(size, seed, name, only or size.corpora)
@@ -171,6 +173,18 @@ def sampled(wanted: Sequence[Cell], size: Size, _: int) -> Iterator[Cells]:
 
             batch[cell.name] = compared(values, describe_one, cell, parts, seconds / len(mine))
         yield batch
+
+
+def convergence(size: Size, corpora: Sequence[str], seed: int) -> dict[str, Any]:
+    """By corpus: chains of the study and longer ones, without repulsion and with some."""
+    n_clusters, cosines = size.clusters[len(size.clusters) // 2], size.cosines[:2]
+    found = {}
+    for corpus in corpora:
+        cell = Cell(corpus, seed, SAMPLED, n_clusters)
+        if (parts := parts_or_none(cell, size)) is not None:
+            values = chains.convergence(parts, n_clusters, cosines, seed)
+            found[corpus] = {"clusters": n_clusters, "log_density": values}
+    return found
 
 
 def parts_or_none(cell: Cell, size: Size) -> Parts | None:

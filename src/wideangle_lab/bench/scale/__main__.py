@@ -10,13 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wideangle_lab.bench.scale import jobs, model
+from wideangle_lab.bench.scale import drawn, jobs, model
 from wideangle_lab.bench.scale.pace import GRID
 from wideangle_lab.bench.scale.shares import shares
 from wideangle_lab.machine import describe
 
 RECORD = Path("results") / "bench" / "scale.json"
-PARTS = ("vi", "shares", "features")
+PARTS = ("vi", "shares", "features", "vast")
+VAST = 10
+"""Times as many rows in the last part."""
 
 
 def main() -> None:
@@ -25,7 +27,7 @@ def main() -> None:
         prog="python -m wideangle_lab.bench.scale", description=__doc__
     )
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--folder", type=Path, help="for the drawn files; needs 4 GB")
+    parser.add_argument("--folder", type=Path, help="for the drawn files; 30 GB")
     parser.add_argument("--part", choices=PARTS, action="append", help="by default all")
     parser.add_argument("--output", type=Path, default=RECORD)
     parser.add_argument("--seed", type=int, default=0)
@@ -36,12 +38,13 @@ def main() -> None:
     for part in given.part or PARTS:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             stamp = describe() | {"started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
-            record[part] = {"stamp": stamp, **MEASURES[part](folder, given.rows, given.seed)}
+            found = MEASURES[part](folder, given.rows, given.seed, record)
+            record[part] = {"stamp": stamp, **found}
         given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
+def measure_vi(folder: str, rows: int, seed: int, _: dict[str, Any]) -> dict[str, Any]:
     """Fit the constants of the machine to small runs, then compare large runs with predictions."""
     found: dict[str, Any] = {"paces": []}
     for experts, starts, columns in GRID:
@@ -61,7 +64,7 @@ def measure_vi(folder: str, rows: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def measure_features(folder: str, rows: int, seed: int) -> dict[str, Any]:
+def measure_features(folder: str, rows: int, seed: int, _: dict[str, Any]) -> dict[str, Any]:
     """Time a thirtieth of the rows, then compare all rows with the prediction."""
     found: dict[str, Any] = {"fits": []}
     for n, draws in ((rows // 30, 8), (rows, 3)):
@@ -74,11 +77,26 @@ def measure_features(folder: str, rows: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def measure_shares(_: str, rows: int, seed: int) -> dict[str, Any]:
+def measure_shares(folder: str, rows: int, seed: int, _: dict[str, Any]) -> dict[str, Any]:
     """A gradient and a pass on one device and on several, one core for each."""
     cores = sorted(os.sched_getaffinity(0))
     size = {"rows": min(rows, 2**20), "columns": 64, "n_experts": 16}
     return {**size, "cores": len(cores), "plans": shares(**size, cores=cores)}
+
+
+def measure_vast(folder: str, rows: int, seed: int, record: dict[str, Any]) -> dict[str, Any]:
+    """A pass of VI and a sweep of the features over many rows, with the constants of the record."""
+    size = {"folder": folder, "rows": VAST * rows, "seed": seed}
+    jobs.run("draw", what="classes", columns=drawn.PIXELS, **size)
+    fit = jobs.run("vi", n_experts=8, n_starts=2, n_passes=1, **size)
+    costs = model.Costs(**record["vi"]["costs"])
+    fit["predicted_cpu_seconds"] = costs.vi(fit["rows"], fit["columns"], 8, 2, 1)
+    for name in ("X.npy", "y.npy"):
+        (Path(folder) / name).unlink()
+    jobs.run("draw", what="features", **size)
+    sweep = jobs.run("features", n_warmup=1, n_draws=1, **size)
+    sweep["predicted_cpu_seconds"] = record["features"]["costs"]["row"] * sweep["rows"]
+    return {"fits": [_rounded(fit), _rounded(sweep)]}
 
 
 def _rounded(one: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +107,12 @@ def _rounded(one: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-MEASURES = {"vi": measure_vi, "shares": measure_shares, "features": measure_features}
+MEASURES = {
+    "vi": measure_vi,
+    "shares": measure_shares,
+    "features": measure_features,
+    "vast": measure_vast,
+}
 
 if __name__ == "__main__":
     main()

@@ -27,11 +27,11 @@ class Truth(NamedTuple):
         return np.sum(gate * answers, axis=1) / gate.sum(axis=1)
 
 
-def truth(seed: int) -> Truth:
+def truth(seed: int, columns: int = COLUMNS) -> Truth:
     """Five experts that disagree, and a gate that mostly selects one of them."""
     generator = np.random.default_rng([seed, 1])
-    gate, experts = generator.normal(size=(2, TRUE_EXPERTS, COLUMNS))
-    length = np.sqrt(COLUMNS)
+    gate, experts = generator.normal(size=(2, TRUE_EXPERTS, columns))
+    length = np.sqrt(columns)
     return Truth(4.0 * gate / length, 3.0 * experts / length)
 
 
@@ -41,13 +41,13 @@ def blocks(seed: int, purpose: int, n_rows: int) -> Iterator[tuple[int, np.rando
         yield first, np.random.default_rng([seed, purpose, place]), min(BLOCK, n_rows - first)
 
 
-def draw_classes(folder: Path, n_rows: int, seed: int) -> None:
-    """``X.npy`` (N, 31) float32 and ``y.npy`` (N,) int8."""
-    model = truth(seed)
-    with _Npy(folder / "X.npy", (n_rows, COLUMNS), np.float32) as X:
+def draw_classes(folder: Path, n_rows: int, seed: int, columns: int = COLUMNS) -> None:
+    """``X.npy`` (N, columns) float32 and ``y.npy`` (N,) int8."""
+    model = truth(seed, columns)
+    with _Npy(folder / "X.npy", (n_rows, columns), np.float32) as X:
         with _Npy(folder / "y.npy", (n_rows,), np.int8) as y:
             for _, generator, size in blocks(seed, 2, n_rows):
-                rows = generator.standard_normal((size, COLUMNS), np.float32)
+                rows = generator.standard_normal((size, columns), np.float32)
                 X.add(rows)
                 y.add(generator.random(size) < model.chance(rows))
 

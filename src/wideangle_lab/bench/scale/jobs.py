@@ -22,12 +22,13 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def draw(folder: str, rows: int, seed: int, what: str) -> dict[str, Any]:
+def draw(folder: str, rows: int, seed: int, what: str, **shape: int) -> dict[str, Any]:
     """Generate a data set on disk."""
     from wideangle_lab.bench.scale import drawn
 
     began = time.perf_counter()
-    {"classes": drawn.draw_classes, "features": drawn.draw_features}[what](Path(folder), rows, seed)
+    methods = {"classes": drawn.draw_classes, "features": drawn.draw_features}
+    methods[what](Path(folder), rows, seed, **shape)
     return {"seconds": time.perf_counter() - began, "peak_mib": peak_mib()}
 
 
@@ -59,8 +60,9 @@ def vi(
     with clock:
         model.fit_stream(source)
     memory = peak_mib()
-    test = np.random.default_rng([seed, 9]).standard_normal((TEST_ROWS, drawn.COLUMNS))
-    chance = drawn.truth(seed).chance(test)
+    columns = source.shape[1]
+    test = np.random.default_rng([seed, 9]).standard_normal((TEST_ROWS, columns))
+    chance = drawn.truth(seed, columns).chance(test)
     ours = model.predict_proba(test)[:, 1]
     some = source.read(0), source.read(1)
     simple = LogisticRegression().fit(
@@ -76,7 +78,7 @@ def vi(
         "seconds": clock.seconds, "cpu_seconds": clock.cpu, "peak_mib": memory,
         "loss": loss(ours), "loss_of_truth": loss(chance),
         "loss_of_logistic_regression": loss(simple.predict_proba(test)[:, 1]),
-        "columns": source.shape[1], "experts_used": model.n_used_,
+        "columns": columns, "experts_used": model.n_used_,
         "steps": int(model.notes_["steps"]),
     }  # fmt: skip
 
