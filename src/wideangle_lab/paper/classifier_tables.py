@@ -53,7 +53,7 @@ def all_grids(records: Sequence[Record], data: str) -> list[Grid]:
 def metric_grid(
     records: Iterable[Record], data: str, metric: str, *, baselines: bool = True
 ) -> Grid:
-    """Methods by K; replicates as mean ± standard error, with a mark of bad convergence."""
+    """Methods by K; replicates as mean ± standard error (count), with a mark of bad convergence."""
     cells = by_key(records)
     sizes = sorted({k for name, _, k in cells if name == data and k})
     rows = []
@@ -80,7 +80,8 @@ def entry(records: Sequence[Record], metric: str) -> str:
 def _with_error(records: Sequence[Record], metric: str) -> str:
     mean, error = mean_metric(records, metric)
     form = FORMS[metric]
-    return f"{mean:{form}}" + (f" ± {error:{form}}" if math.isfinite(error) else "")
+    several = f" ± {error:{form}} ({len(records)})" if math.isfinite(error) else ""
+    return f"{mean:{form}}{several}"
 
 
 def trouble(records: Sequence[Record]) -> list[str]:
@@ -206,7 +207,7 @@ def overview_grid(records: Iterable[Record], data: str) -> Grid:
         found = cells.get((data, method, k), [])
         if not found:
             continue
-        shown = [_with_error(found, metric) for metric in FORMS]
+        shown = [_with_error(found, metric).partition(" (")[0] for metric in FORMS]
         worst, used = (
             _pick(found, "rhat_predictions", max, ".2f"),
             _pick(found, "n_used", _mean, ".1f"),

@@ -157,15 +157,17 @@ def test_cells_that_share_a_choice_wait_for_the_first_of_them():
 
     names = ("BMEM-MABN-II", "BMEM-V-VI", "BMEM-PR")
     some = [cell(method, k) for method in names for k in (5, 10)] + [cell("LR", 0)]
-    needs = schedule.before([*some, cell("BMEM-V-VI", 5, seed=1)])
+    later = [cell("BMEM-V-VI", 5, seed=1), cell("LR", 0, seed=1)]
+    needs = schedule.before([*later, *some])
 
     def need(method, k, seed=0):
         found = needs[cell(method, k, seed).path]
         return None if found is None else (found.method, found.n_experts)
 
     assert need("BMEM-V-VI", 5) is None
-    assert need("BMEM-V-VI", 5, 1) is None
     assert need("LR", 0) is None
+    assert need("BMEM-V-VI", 5, 1) == ("BMEM-V-VI", 5)  # settings of split 0
+    assert need("LR", 0, 1) == ("LR", 0)
     assert need("BMEM-V-VI", 10) == ("BMEM-V-VI", 5)
     assert need("BMEM-MABN-II", 5) == ("BMEM-V-VI", 5)
     assert need("BMEM-PR", 10) == ("BMEM-PR", 5)
