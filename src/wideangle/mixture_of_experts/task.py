@@ -146,6 +146,11 @@ def _pair_of(prior: Any) -> Pair[Any]:
     return Pair(*(named(one, PRIORS) for one in pair))
 
 
+def has_hierarchy(prior: Any, inference: Settings) -> bool:
+    """Whether gate or experts have scales that are part of the posterior."""
+    return any(_has_hierarchy(one, inference) for one in _pair_of(prior))
+
+
 def _has_hierarchy(prior: Any, inference: Settings) -> bool:
     """Whether scales are part of the posterior, around a common expert or around 0."""
     if not isinstance(prior, GaussianPrior | VonMisesFisherPrior | MutualAngularPrior):
