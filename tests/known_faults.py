@@ -215,6 +215,7 @@ FAULTS = [
     Fault(OURS, "common expert: left out of the prior", _experts("no common vector in the prior")),
     Fault(OURS, "common expert: no Jacobian of scales", _experts("no Jacobian of the scales")),
     Fault(OURS, "common expert: another width of scales", _experts("another width of the scales")),
+    Fault(OURS, "common expert: one width for all scales", _experts("one width for all scales")),
     Fault(OURS, "common expert: no repulsion", _experts("no repulsion of deviations")),
     Fault(
         OURS,

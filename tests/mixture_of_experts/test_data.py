@@ -2,7 +2,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from wideangle import (
+    MixtureOfExpertsClassifier,
+    MixtureOfExpertsRegressor,
+    Sampling,
+    paper_method,
+)
+from wideangle.mixture_of_experts.classes import experts_for
 from wideangle.mixture_of_experts.data import LARGEST, learn_scaling
+from wideangle.mixture_of_experts.quantities import GaussianExperts
+from wideangle.mixture_of_experts.task import plan
+from wideangle.types import as_dense
 
 N = 50
 
@@ -100,3 +110,48 @@ def test_any_scale_gives_finite_rows(form, size):
     rows = rows.toarray() if sp.issparse(rows) else rows
     assert np.isfinite(rows).all()
     assert np.abs(rows).max() <= np.float32(LARGEST)
+
+
+def rare_column():
+    X = np.random.default_rng(3).normal(size=(N, 2))
+    X[:, 1] = 0.0
+    X[0, 1] = 20.0
+    return X
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_classifiers_clip_a_rare_column_at_what_is_usual_for_the_rows(form):
+    X = form(rare_column())
+    scaling = learn_scaling(X, np.ones(N), standardise=True, intercept=True)
+    clipped = MixtureOfExpertsClassifier()._limited(scaling, N)
+    before, after = (as_dense(one.apply(X), slice(None), np.float64) for one in (scaling, clipped))
+    assert before[0, 1] > 6.0
+    assert after[0, 1] == pytest.approx(np.sqrt(2.0 * np.log(N)))
+    np.testing.assert_array_equal(after[1:], before[1:])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MixtureOfExpertsRegressor(),
+        paper_method("BMEM-G"),
+        paper_method("BMEM-MABN-II"),
+        paper_method("MEM-L2"),
+        MixtureOfExpertsClassifier(standardise=False),
+    ],
+    ids=["a quantity", "BMEM-G", "BMEM-MABN-II", "MEM-L2", "not standardised"],
+)
+def test_other_models_follow_a_column_as_far_as_it_goes(model):
+    scaling = learn_scaling(rare_column(), np.ones(N), standardise=True, intercept=True)
+    assert model._limited(scaling, N) is scaling
+
+
+def test_the_default_prior_has_narrower_deviations_with_more_columns():
+    means = {}
+    for p in (4, 100):
+        task = plan("gaussian", Sampling(), 3, p, experts_for(3))
+        means[p] = [prior.mean_scales for prior in task.priors]
+    np.testing.assert_allclose(means[4][0], [0.5])
+    np.testing.assert_allclose(means[100][1], [0.1, 0.7])
+    quantity = plan("gaussian", Sampling(), 3, 100, GaussianExperts())
+    np.testing.assert_allclose(quantity.priors.experts.mean_scales, [0.7, 0.7])

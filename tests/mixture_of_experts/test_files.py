@@ -42,6 +42,7 @@ def test_a_loaded_model_predicts_the_same_bits(name, tmp_path):
     model = fit(**SETTINGS[name])
     model.save(tmp_path / "model.safetensors")
     again = MixtureOfExpertsClassifier.load(tmp_path / "model.safetensors")
+    assert again.scaling_.limit == model.scaling_.limit
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     np.testing.assert_array_equal(again.gate_proba(X), model.gate_proba(X))
     np.testing.assert_array_equal(again.predict_uncertainty(X), model.predict_uncertainty(X))

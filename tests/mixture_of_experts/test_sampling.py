@@ -42,6 +42,8 @@ from wideangle.settings import Sampling
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 K, P, N = 2, 3, 15
+MEAN = 0.25
+"""Prior mean of the scale of gates and deviations, far from that of the common expert."""
 LOGISTIC = LogisticExperts()
 PRIORS = ["gaussian", "dpp", "I", "II", "independent"]
 COMMON = "common expert"
@@ -65,7 +67,10 @@ def make_priors(name, expert=LOGISTIC):
     if name == COMMON:
         sizes = (P, False), (P * expert.n_outputs, True)
         return Priors(
-            *(HierarchicalComponents(K, n, c, MutualAngular(K, n, 2.0)) for n, c in sizes)
+            *(
+                HierarchicalComponents(K, n, c, MutualAngular(K, n, 2.0), mean_scale=MEAN)
+                for n, c in sizes
+            )
         )
     return Priors(make(name), make(name, P * expert.n_outputs))
 
@@ -164,6 +169,7 @@ OF_THE_HIERARCHY = {
     "no common vector in the prior",
     "no Jacobian of the scales",
     "another width of the scales",
+    "one width for all scales",
     "no repulsion of deviations",
 }
 BROKEN = {
@@ -182,7 +188,8 @@ BROKEN = {
         "jnp.sum(log_scales - jnp",
         "jnp.sum(-jnp",
     ),
-    "another width of the scales": ("hmc", components, "/ MEAN_SCALE", "/ (2 * MEAN_SCALE)"),
+    "another width of the scales": ("hmc", components, "/ means)", "/ (2 * means))"),
+    "one width for all scales": ("hmc", components, "/ means)", "/ means[-1])"),
     "no repulsion of deviations": (
         "hmc",
         coordinates,

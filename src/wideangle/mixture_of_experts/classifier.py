@@ -43,7 +43,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         (:class:`~wideangle.Maximise`) maximises it.
     standardise : bool
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
-        scaled).
+        scaled), and with a common expert clip entries that would be extreme among as many standard
+        normal numbers as there are rows.
     fit_intercept : bool
         Add a constant column to gate and experts.
     class_weight : dict or "balanced", optional

@@ -102,9 +102,9 @@ def _of_data(expert: ExpertLikelihood, guides: Guides, noise: Array, data: Data)
 def _beside_the_data(key: Key, guides: Guides, terms: Terms) -> Scalar:
     """The part of :func:`objective` that does not depend on the data."""
     value = terms.temperature * negative_kl(key, guides, terms.priors)
-    for guide in guides:
+    for guide, prior in zip(guides, terms.priors, strict=True):
         if isinstance(guide, HierarchicalGuide):
-            value += guide.log_hyperprior()
+            value += guide.log_hyperprior(prior)
     if terms.regulariser is None:
         return value
     return value + terms.regulariser.value(Pair(guides.gate.centres, guides.experts.centres))

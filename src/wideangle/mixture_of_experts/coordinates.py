@@ -120,7 +120,9 @@ def log_prior(prior: Prior, x: Coordinates) -> Scalar:
         value = square + prior.log_ratio_to_gaussian(x.vectors)
         if x.common is not None:
             value -= 0.5 * jnp.sum(x.common**2)
-        return value if x.log_scales is None else value + log_exponential(x.log_scales)
+        if x.log_scales is not None:
+            value += log_exponential(x.log_scales, prior.mean_scales)
+        return value
     if isinstance(prior, PolarComponents):
         components = _to_components(prior, x)
         # The length of x.vectors is arbitrary: it has the distribution of a Gaussian vector's

@@ -5,6 +5,7 @@ Also what follows from them alone: the starting points of chains and ascents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ from wideangle.types import Array, Key, as_dense, as_targets
 LARGEST = 1e12
 """Prepared entries are clipped here: predictions are certain beyond, and float32 holds the
 scores."""
+FEWEST = 8
+"""Rows that count at least for :func:`usual_extreme`."""
 SMALLEST = 1e-100
 """Columns with less spread than this count as constant."""
 ROUNDED = 16
@@ -84,12 +87,14 @@ class Scaling(NamedTuple):
     shift: np.ndarray
     scale: np.ndarray
     intercept: bool
+    limit: float = LARGEST
+    """Prepared entries are clipped here."""
 
     def apply(self, X: Any) -> Any:
         """Prepared rows; sparse stays sparse."""
         if sp.issparse(X):
             rows: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / self.scale)
-            rows.data = np.clip(rows.data, -LARGEST, LARGEST).astype(np.float32)
+            rows.data = np.clip(rows.data, -self.limit, self.limit).astype(np.float32)
             if self.intercept:
                 ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
                 rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
@@ -102,7 +107,7 @@ class Scaling(NamedTuple):
             for first in range(0, n_rows, size):
                 part = X[first : first + size] - self.shift  # in double precision
                 part /= self.scale
-                rows[first : first + size, :p] = np.clip(part, -LARGEST, LARGEST, out=part)
+                rows[first : first + size, :p] = np.clip(part, -self.limit, self.limit, out=part)
         return rows
 
 
@@ -136,6 +141,18 @@ def target_scaling_from(mean: float, deviation: float, *, intercept: bool) -> Ta
         return TargetScaling(0.0, float(_or_one(np.hypot(mean, deviation))))
     constant = deviation <= 1e-13 * abs(mean)  # what rounding leaves of equal numbers
     return TargetScaling(float(mean), 1.0 if constant else float(_or_one(np.asarray(deviation))))
+
+
+def usual_extreme(n_rows: float) -> float:
+    r"""About the largest of n standard normal numbers, :math:`\sqrt{2\log n}`.
+
+    A column that is nonzero in a few rows has entries of ten or more standard deviations. There the
+    prior alone decides about its weight, and averaging over weights makes the prediction flat.
+
+    >>> round(usual_extreme(1000), 2)
+    3.72
+    """
+    return math.sqrt(2.0 * math.log(max(n_rows, FEWEST)))
 
 
 def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: bool) -> Scaling:

@@ -21,10 +21,24 @@ from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
-from wideangle.mixture_of_experts.data import Data, TargetScaling, learn_scaling
+from wideangle.mixture_of_experts.data import (
+    Data,
+    Scaling,
+    TargetScaling,
+    learn_scaling,
+    usual_extreme,
+)
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
 from wideangle.mixture_of_experts.missing import Filling, filled, learn_filling
-from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, check_choices, mark_of, plan
+from wideangle.mixture_of_experts.task import (
+    Fitted,
+    Task,
+    arrays_of,
+    check_choices,
+    has_hierarchy,
+    mark_of,
+    plan,
+)
 from wideangle.posterior import Draws
 from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
@@ -138,6 +152,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         self.scaling_ = learn_scaling(
             data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
         )
+        self.scaling_ = self._limited(self.scaling_, float(data.weights.sum()))
         data = data._replace(rows=self.scaling_.apply(data.rows))
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         self._expert = self._experts()
@@ -149,6 +164,16 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
             self.chain_weights_ = found.weights
             self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}
         return self
+
+    def _limited(self, scaling: Scaling, n_rows: float) -> Scaling:
+        """Clip extreme entries of standardised columns for experts around a common one.
+
+        Not for a quantity, which may follow a column as far as it goes.
+        """
+        around_common = has_hierarchy(self.prior, self.choice("inference"))
+        if not self.standardise or is_regressor(self) or not around_common:
+            return scaling
+        return scaling._replace(limit=usual_extreme(n_rows))
 
     def _fit_or_go_on(self, key: Key, task: Task, data: Data) -> Fitted:
         """A new fit, or more draws from the chains of the last one."""
@@ -195,6 +220,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
             quantity=is_regressor(self),
             standardise=self.standardise,
             intercept=self.fit_intercept,
+            limited=self._limited,
             verbose=self.verbose,
         )
         self.n_features_in_, self.filling_ = source.shape[1], None

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from wideangle.mixture_of_experts.classes import experts_for
-from wideangle.mixture_of_experts.data import Scaling
+from wideangle.mixture_of_experts.data import LARGEST, Scaling
 from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.mixture_of_experts.missing import Filling
 from wideangle.mixture_of_experts.modes import with_scales
@@ -67,6 +67,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     meta = described(model, _special(model)) | {
         **model._target_meta(),
         "n_used": model.n_used_,
+        "limit": model.scaling_.limit,
         "notes": plain(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=model.file_kind)
@@ -133,7 +134,10 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     pairs = settings.get("class_weight")
     model = remade(cls, meta, {"class_weight": dict(pairs)} if isinstance(pairs, list) else {})
     model._restore_targets(meta, arrays["experts"].shape[-2])
-    model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept)
+    limit = float(meta.get("limit", LARGEST))  # older files have none
+    if not 0.0 < limit <= LARGEST:
+        raise ValueError(f"it clips entries at {limit}")
+    model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept, limit)
     if "medians" in arrays:
         model.filling_ = Filling(arrays["medians"], arrays["flagged"])
     model._expert = model._experts()

@@ -236,9 +236,10 @@ class HierarchicalGuide(NamedTuple):
         draws = self.centres + self.deviations.scales * jnp.concatenate([noise, -noise])
         return value + jnp.mean(jax.vmap(prior.log_ratio_to_gaussian)(draws))
 
-    def log_hyperprior(self) -> Scalar:
+    def log_hyperprior(self, prior: HierarchicalComponents) -> Scalar:
         """Log density of the scales."""
-        return 0.0 if self.log_prior_scales is None else log_exponential(self.log_prior_scales)
+        logs = self.log_prior_scales
+        return 0.0 if logs is None else log_exponential(logs, prior.mean_scales)
 
     def sample(self, key: Key, n: int) -> Array:
         """Exact draws of the vectors, (n, K, D)."""

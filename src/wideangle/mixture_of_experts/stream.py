@@ -109,6 +109,7 @@ def prepare(
     quantity: bool,
     standardise: bool,
     intercept: bool,
+    limited: Callable[[Scaling, float], Scaling],
     verbose: bool | None,
 ) -> Prepared:
     """One pass: targets, weights, scales of columns, a sample."""
@@ -127,6 +128,7 @@ def prepare(
         intercept=intercept,
         dtype=source.dtype,
     )
+    scaling = limited(scaling, float(class_weights @ counts))
     nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
     prepared = Prepared(targets, scaling, nothing, n_rows, key, found)
     rows, encoded, weights = prepared.encode(found.rows, found.targets)

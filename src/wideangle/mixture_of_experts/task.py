@@ -5,7 +5,9 @@ The one place where settings become priors, and where settings that a fit cannot
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +20,7 @@ from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair
 from wideangle.posterior import Draws
 from wideangle.priors.components import (
+    MEAN_SCALE,
     ComponentPrior,
     GaussianComponents,
     HierarchicalComponents,
@@ -143,6 +146,11 @@ def _pair_of(prior: Any) -> Pair[Any]:
     return Pair(*(named(one, PRIORS) for one in pair))
 
 
+def has_hierarchy(prior: Any, inference: Settings) -> bool:
+    """Whether gate or experts have scales that are part of the posterior."""
+    return any(_has_hierarchy(one, inference) for one in _pair_of(prior))
+
+
 def _has_hierarchy(prior: Any, inference: Settings) -> bool:
     """Whether scales are part of the posterior, around a common expert or around 0."""
     if not isinstance(prior, GaussianPrior | VonMisesFisherPrior | MutualAngularPrior):
@@ -200,10 +208,14 @@ def _build_priors(
 ) -> Priors:
     """Priors of gate and flattened experts from what was chosen."""
     sizes = n_columns, n_columns * expert.n_outputs
+    # In units of the scores: for a quantity, 0.7 was measured to be good enough.
+    mean_scale = MEAN_SCALE if expert.floor is not None else 1.0 / math.sqrt(n_columns)
     built = []
     for name, one, size in zip(("gate", "experts"), _pair_of(prior), sizes, strict=True):
         if isinstance(one, Settings):
-            build = _build_hierarchy if _has_hierarchy(one, inference) else _build_prior
+            build = _build_prior
+            if _has_hierarchy(one, inference):
+                build = partial(_build_hierarchy, mean_scale=mean_scale)
             built.append(build(name, one, inference, n_experts, size))
             continue
         shape = getattr(one, "event_shape", None)
@@ -217,14 +229,18 @@ def _build_priors(
 
 
 def _build_hierarchy(
-    name: str, prior: Any, inference: Settings, n: int, size: int
+    name: str, prior: Any, inference: Settings, n: int, size: int, *, mean_scale: float
 ) -> HierarchicalComponents:
+    r"""Classes: scores of an expert are expected about 1 apart from the common ones.
+
+    A standardised row has length :math:`\sqrt p`, so the mean of their scale is :math:`1/\sqrt p`.
+    """
     common = name == "experts" and prior.common is not False
     directions = (
         None if isinstance(prior, GaussianPrior) else _directions(prior, inference, n, size)
     )
     scale = None if prior.scale in (None, LEARN) else np.float32(prior.scale)
-    return HierarchicalComponents(n, size, common, directions, scale)
+    return HierarchicalComponents(n, size, common, directions, scale, mean_scale=mean_scale)
 
 
 def _build_prior(name: str, prior: Any, inference: Settings, n: int, size: int) -> ComponentPrior:
@@ -287,6 +303,7 @@ def mark_of(task: Task, arrays: dict[str, Any]) -> str:
         "expert": repr(task.expert),
         "prior": [type(prior).__name__ for prior in task.priors],
         "common": [getattr(prior, "common", None) for prior in task.priors],
+        "mean_scale": [getattr(prior, "mean_scale", None) for prior in task.priors],
     }
     arrays = arrays | {f"prior_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(task.priors))}
     return fingerprint({k: np.asarray(v) for k, v in arrays.items()}, meta)

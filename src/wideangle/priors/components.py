@@ -8,12 +8,13 @@ this package work in polar coordinates instead, through :meth:`ComponentPrior.lo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax, random
 from jax.scipy.special import digamma, gammaln, polygamma
 from numpyro.distributions import Distribution, constraints
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from wideangle.priors.mutual_angular import MutualAngular
 
 MEAN_SCALE = 0.7
-"""Mean of the exponential distribution of the scales of a hierarchy. Near 0 it has more mass than a
-half-normal one, so that weak data are not overfitted. A half-Cauchy one predicts strong effects
-even better, but with its tail chains take ten times as long if classes are separable."""
+"""Usual mean of the exponential distribution of the scales of a hierarchy. Near 0 it has more mass
+than a half-normal one, so that weak data are not overfitted. A half-Cauchy one predicts strong
+effects even better, but with its tail chains take ten times as long if classes are separable."""
 
 
 class SortedFields(Distribution):
@@ -255,14 +256,14 @@ class GaussianComponents(ComponentPrior):
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["directions", "scale", "common_scale"],
-    meta_fields=["n_components", "dim", "common"],
+    meta_fields=["n_components", "dim", "common", "mean_scale"],
 )
 @dataclass(frozen=True)
 class HierarchicalComponents:
     r"""K vectors in p dimensions around a common one, or around 0, with unknown scales.
 
     .. math:: a_k = s\,b + \tau\,d_k,\qquad b, d_k \sim N(0, I),\qquad
-              \tau, s \sim \text{Exponential, of mean } 0.7
+              \tau \sim \text{Exp, of mean } m,\qquad s \sim \text{Exp, of mean } 0.7
 
     and the directions of the deviations :math:`d_k` may repel each other. If one vector is enough,
     :math:`\tau` shrinks and all become that vector. Not a NumPyro distribution: its unknowns are
@@ -279,6 +280,8 @@ class HierarchicalComponents:
     r""":math:`\tau` if it is fixed; None makes it part of the posterior."""
     common_scale: Any = None
     """The same for the common vector."""
+    mean_scale: float = MEAN_SCALE
+    r"""Prior mean of :math:`\tau`."""
 
     @property
     def n_scales(self) -> int:
@@ -293,12 +296,15 @@ class HierarchicalComponents:
             return scale, None
         return scale, next(free) if self.common_scale is None else self.common_scale
 
+    @property
+    def mean_scales(self) -> np.ndarray:
+        """Prior means of the scales that are part of the posterior."""
+        means = [self.mean_scale] * (self.scale is None)
+        return np.asarray(means + [MEAN_SCALE] * (self.n_scales - len(means)), np.float32)
+
     def fixed(self, scale: Any, common_scale: Any) -> HierarchicalComponents:
         """The prior with fixed scales."""
-        common_scale = common_scale if self.common else None
-        return HierarchicalComponents(
-            self.n_components, self.dim, self.common, self.directions, scale, common_scale
-        )
+        return replace(self, scale=scale, common_scale=common_scale if self.common else None)
 
     def vectors(self, deviations: Array, common: Array | None, log_scales: Array | None) -> Array:
         """The components (K, p)."""
@@ -322,10 +328,10 @@ class HierarchicalComponents:
             lengths = jnp.linalg.norm(deviations, axis=-1, keepdims=True)
             deviations = lengths * self.directions.sample(keys[1]).astype(dtype)
         common = random.normal(keys[2], (self.dim,), dtype) if self.common else None
-        scales = MEAN_SCALE * random.exponential(keys[3], (self.n_scales,), dtype)
+        scales = self.mean_scales * random.exponential(keys[3], (self.n_scales,), dtype)
         return deviations, common, jnp.log(scales) if self.n_scales else None
 
 
-def log_exponential(log_scales: Array) -> Scalar:
-    """Log density of the logarithms of the scales, up to a constant."""
-    return jnp.sum(log_scales - jnp.exp(log_scales) / MEAN_SCALE)
+def log_exponential(log_scales: Array, means: Any) -> Scalar:
+    """Log density of logarithms of exponential variables of these means, up to a constant."""
+    return jnp.sum(log_scales - jnp.exp(log_scales) / means)

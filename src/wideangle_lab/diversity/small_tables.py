@@ -80,7 +80,7 @@ RIDGE = 1e-4
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["directions", "scale", "common_scale", "exponent"],
-    meta_fields=["n_components", "dim", "common"],
+    meta_fields=["n_components", "dim", "common", "mean_scale"],
 )
 @dataclass(frozen=True)
 class Repelling(HierarchicalComponents):
