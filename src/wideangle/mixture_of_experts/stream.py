@@ -126,6 +126,7 @@ def prepare(
         standardise=standardise,
         intercept=intercept,
         dtype=source.dtype,
+        sparse=getattr(source, "sparse", False),
     )
     nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
     prepared = Prepared(targets, scaling, nothing, n_rows, key, found)
