@@ -23,6 +23,7 @@ def n_threads(n_jobs: int | None = None) -> int:
     cores = cores or 1
     wanted: Any = n_jobs or get_active_backend()[1]
     if wanted:
+        wanted = int(wanted)
         return wanted if wanted > 0 else max(cores + 1 + wanted, 1)
     share = os.environ.get("OMP_NUM_THREADS", "")
     return min(int(share), cores) if share.isdigit() and int(share) else cores

@@ -3,46 +3,19 @@
 import base64
 import hashlib
 import json
-import zlib
 from dataclasses import replace
-from functools import reduce
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from report_page import Elements, data_of, unpacked
 from wideangle.report import page
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 RUNS = ("expert_run", "hostile_run", "wine_run", "feature_run", "empty_run")
 LIBRARY = "/* drawing library */"
-
-
-class Elements(HTMLParser):
-    """Tags with their attributes, texts, and the content of scripts."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.scripts, self.words = [], [], []
-        self.in_script = False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag == "script":
-            self.scripts.append("")
-            self.in_script = True
-
-    def handle_endtag(self, tag):
-        self.in_script = False
-
-    def handle_data(self, content):
-        if self.in_script:
-            self.scripts[-1] += content
-        else:
-            self.words.append(content)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -79,17 +52,7 @@ def test_hostile_names_are_text(page_of):
     words = " ".join(found.words)
     assert "<img src=x onerror=window.hacked=1>" in words  # shown as it is written
     assert "{{ 7 * 7 }}" in words
-    size = next(int(a["data-size"]) for t, a in found.tags if a.get("id") == "data")
-    assert json.loads(unpacked(found.scripts[0], size))["parts"][0]["number"] == 1
-
-
-def unpacked(letters, size):
-    """What the page makes of packed letters, here with big numbers."""
-    codes = [60 if letter == "}" else ord(letter) for letter in letters]
-    groups = [codes[i : i + 5] for i in range(0, len(codes), 5)]
-    values = [reduce(lambda value, code: value * 85 + code - 40, group, 0) for group in groups]
-    content = b"".join(value.to_bytes(4, "big") for value in values)
-    return zlib.decompress(content[:size], wbits=-zlib.MAX_WBITS).decode()
+    assert data_of(found)["parts"][0]["number"] == 1
 
 
 def test_json_stays_the_same_and_cannot_close_its_script():
