@@ -166,7 +166,12 @@ def variational(records: Iterable[Record]) -> tuple[list[tuple[str, str, str]], 
     total = overall(list(gains.values()))
     clear = [p < CLEAR for p in holm([gain.p_value for gain in gains.values()])]
     lines.append("\nAfter Holm's correction the gain is clear on " + _named(gains, clear) + ".")
-    row = (what, total.verdict, total.effect.text("+.2%"))
+    verdict = total.verdict
+    if len(gains) < len(VARIATIONAL):
+        high = total.effect.interval[1]
+        verdict = f"cannot be decided with {len(gains)} of {len(VARIATIONAL)} tables; "
+        verdict += f"on these a gain above {high:.1%} is excluded"
+    row = (what, verdict, total.effect.text("+.2%"))
     return [row], "\n".join(lines)
 
 

@@ -102,7 +102,7 @@ def _by_data(
 ) -> Iterable[Comparison]:
     for one in data:
         for other in BASELINES:
-            both = (found[one].get(row, []) for row in (OURS, other))
+            both = (found[one].get(OURS, []), found[one].get(other, []))
             ours, theirs = (printed.of_three(table, one, row) for row in (OURS, other))
             beside = None
             if ours and theirs:
@@ -119,7 +119,7 @@ def _retrieval(found: dict[str, list[Record]]) -> Iterable[Comparison]:
         beside = None
         if other in rows:
             beside = float(np.mean(np.subtract(rows[OURS], rows[other])[2:]))
-        both = (found.get(row, []) for row in (OURS, other))
+        both = (found.get(OURS, []), found.get(other, []))
         yield Comparison(
             MANIFEST["reuters"].title,
             f"{OURS} and {other}",

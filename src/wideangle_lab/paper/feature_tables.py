@@ -142,6 +142,9 @@ def overview_grid(records: Sequence[Record], data: Sequence[str]) -> Grid:
             shown = [average(part, *column).partition(" (")[0] for column in columns.values()]
             rows.append((title, method, str(len(part)), *shown, _rhat(part).partition(";")[0]))
             title = ""
+        plain = average([r for r in records if r.cell.data == name], metric("nmi_of_rows"), ".1f")
+        if plain:
+            rows.append(("", "rows themselves", "", "", "", "", plain.partition(" (")[0], ""))
     return Grid("", ("data", "method", "splits", *columns, "worst R-hat"), rows)
 
 

@@ -240,8 +240,8 @@ def test_details_have_classes_where_there_are_some(add):
     (text, _) = detail_grids(records, "reuters")
     assert text.rows[0][text.columns.index("NMI, %")] == "40.0"
     page = feature_blocks(add.folder)["data sets"]
-    assert "k-means on the held-out rows themselves (seed 0): accuracy 35.0 %" in page
-    assert "7 rows to learn from, 3 held out" in page
+    assert "|  | rows themselves |  |  |  |  | 30.0 |  |" in page
+    assert "| EEG | IBP-LFM | 1 | -2.5 | 1 | 20 |  | 1.50 |" in page
 
 
 def test_the_page_takes_the_picture_of_the_first_seed_along(add, tmp_path):
