@@ -268,7 +268,7 @@ class _OnDisk(NamedTuple):
         self.left.write(first - self.first, left)
 
     def place(self, log_unused: float) -> tuple[float, float]:
-        ends = np.cumsum([0.0, *of_all(log_unused, self.share)])
+        ends = np.cumsum([0.0, *map(float, of_all(log_unused, self.share))])
         return float(ends[self.share.index]), float(ends[-1])
 
 
