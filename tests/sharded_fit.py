@@ -175,7 +175,7 @@ def collectives():
 
     def watched(*arguments):
         text = advance.lower(*arguments).compile().as_text()
-        found.extend(re.findall(r" ((?:all|collective|reduce)-[a-z-]+)\(", text))
+        found.extend(re.findall(r" (all-[a-z-]+|collective-[a-z-]+|reduce-scatter)\(", text))
         return advance(*arguments)
 
     ascent._advance = watched

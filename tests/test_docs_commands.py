@@ -21,7 +21,8 @@ def commands(text):
     """Commands in shell blocks and in inline code, with a place to look at."""
     for language, code, line in blocks(text):
         if language in ("sh", "console"):
-            for number, one in enumerate(code.splitlines(), line + 1):
+            whole = code.replace("\\\n", "")  # a backslash continues a command on the next line
+            for number, one in enumerate(whole.splitlines(), line + 1):
                 if language == "sh" or one.startswith("$ "):
                     yield one.removeprefix("$ "), number
     for match in re.finditer(r"(?<!`)`((?:wideangle|make)\s[^`]+)`", FENCE.sub("", text)):
@@ -98,5 +99,6 @@ def test_a_wrong_command_is_found(line, wrong):
 
 
 def test_commands_are_seen_in_blocks_and_in_lines():
-    text = "`make demo`, `wideangle\ndemo`\n\n```sh\nmake docs\n```\n\n```console\n$ ls\nout\n```\n"
+    lines = "`make demo`, `wideangle\ndemo`\n\n```sh\nmake \\\ndocs\n```\n\n"
+    text = lines + "```console\n$ ls\nout\n```\n"
     assert [c for c, _ in commands(text)] == ["make docs", "ls", "make demo", "wideangle demo"]

@@ -7,6 +7,7 @@ of them.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def n_threads(n_jobs: int | None = None) -> int:
@@ -20,7 +21,7 @@ def n_threads(n_jobs: int | None = None) -> int:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
-    wanted = n_jobs or get_active_backend()[1]
+    wanted: Any = n_jobs or get_active_backend()[1]
     if wanted:
         return wanted if wanted > 0 else max(cores + 1 + wanted, 1)
     share = os.environ.get("OMP_NUM_THREADS", "")

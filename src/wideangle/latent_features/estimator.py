@@ -293,12 +293,12 @@ class LatentFeatureModel(
         Parameters
         ----------
         source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own; no missing
-            entries.
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
+            own; no missing entries.
         folder : path, optional
             Where assignments are kept during the fit; by default the system's temporary folder.
         """
-        from wideangle.latent_features.rows import disk
+        from wideangle.latent_features.rows import disk, first_passes
 
         self._validate_params()
         self._check_settings(source.shape[1])
@@ -317,9 +317,9 @@ class LatentFeatureModel(
         key = self._draw_seed()
         share = reading_share(len(source.starts) - 1)
         _, own = neighbours(source, share)
-        slices = disk.SlicedSource(own)
+        slices = first_passes.SlicedSource(own)
         self.scaling_ = learn_scaling(slices, standardise=self.standardise, share=share)
-        sample, some = disk.draw_sample(source, self._seed, share)
+        sample, some = first_passes.draw_sample(source, self._seed, share)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
         task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))

@@ -166,7 +166,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         Parameters
         ----------
         source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own.
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
+            own.
         buffer_bytes : int
             Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
             be many times the size of a block.

@@ -199,11 +199,12 @@ def scaling_from(
     standardise: bool,
     intercept: bool,
     dtype: Any = np.float64,
+    sparse: bool = False,
 ) -> Scaling:
-    """Like :func:`learn_scaling` for dense rows, from given moments."""
+    """Like :func:`learn_scaling`, from given moments."""
     if not standardise:
         return Scaling(np.zeros_like(mean), np.ones_like(mean), intercept)
-    if not intercept:
+    if sparse or not intercept:
         rms = np.sqrt(variance + mean**2)
         return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)), intercept)
     return _centred(mean, np.sqrt(variance), binary, dtype)

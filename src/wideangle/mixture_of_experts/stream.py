@@ -127,6 +127,7 @@ def prepare(
         standardise=standardise,
         intercept=intercept,
         dtype=source.dtype,
+        sparse=getattr(source, "sparse", False),
     )
     scaling = limited(scaling, float(class_weights @ counts))
     nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))

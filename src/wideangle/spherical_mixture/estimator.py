@@ -175,7 +175,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         Parameters
         ----------
         source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, or your own.
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
+            own.
         """
         self._validate_params()
         if isinstance(self.choice("inference"), Sampling):

@@ -62,8 +62,8 @@ class NpyRows:
     names: list[str] | None = None
 
     def __init__(self, X: Any, y: Any = None, *, block_rows: int | None = None) -> None:
-        self._rows = _opened("X", X, 2)
-        self._targets = None if y is None else _opened("y", y, 1)
+        self._rows = opened("X", X, 2)
+        self._targets = None if y is None else opened("y", y, 1)
         self.shape = self._rows.shape
         self.dtype = self._rows.dtype
         n_rows, n_columns = self.shape
@@ -72,16 +72,20 @@ class NpyRows:
         if self._targets is not None and self._targets.shape != (n_rows,):
             raise ValueError(f"y: has shape {self._targets.shape}, but X has {n_rows} rows.")
         usual = max(1, BLOCK_BYTES // (n_columns * self.dtype.itemsize))
-        step = usual if block_rows is None else block_rows
-        if step < 1:
-            raise ValueError(f"block_rows={block_rows}: must be at least 1.")
-        self.starts = np.append(np.arange(0, n_rows, step), n_rows)
+        self.starts = block_starts(n_rows, usual if block_rows is None else block_rows)
 
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows of a block, and their targets."""
         part = slice(int(self.starts[block]), int(self.starts[block + 1]))
         targets = None if self._targets is None else self._targets[part]
         return self._rows[part], targets
+
+
+def block_starts(n_rows: int, block_rows: int) -> np.ndarray:
+    """First row of every block, and the number of rows at the end."""
+    if block_rows < 1:
+        raise ValueError(f"block_rows={block_rows}: must be at least 1.")
+    return np.append(np.arange(0, n_rows, block_rows), n_rows)
 
 
 class SomeBlocks:
@@ -130,11 +134,15 @@ def chunks(source: RowSource, n_rows: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 class ArrayFile:
-    """A ``.npy`` file whose rows are read on demand, ``file[start:stop]``."""
+    """A ``.npy`` file whose rows are read on demand, ``file[start:stop]``.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    It may be a part of another file, and begins at ``offset`` there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], offset: int = 0) -> None:
         self.path = Path(path)
         with self.path.open("rb") as file:
+            file.seek(offset)
             try:
                 version = np.lib.format.read_magic(file)
                 read_header = (
@@ -168,7 +176,8 @@ class ArrayFile:
         return found.reshape(-1, *self.shape[1:])
 
 
-def _opened(name: str, given: Any, ndim: int) -> Any:
+def opened(name: str, given: Any, ndim: int) -> Any:
+    """An array, or a file of one, after a check of its axes."""
     array = ArrayFile(given) if isinstance(given, str | os.PathLike) else given
     if not hasattr(array, "shape") or len(array.shape) != ndim:
         shape = getattr(array, "shape", None)

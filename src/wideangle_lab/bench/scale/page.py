@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ NEAR = 0.3
 MINUTE, HOUR = 60.0, 3600.0
 CLUSTER = 64
 """Cores of a small cluster."""
+OLD_SHARES = (
+    " Devices then still exchanged the rows of every minibatch, and every process prepared all of "
+    "them; it has not been measured since."
+)
+"""Said of a record that is older than streamed passes."""
 ADULT = {"rows": 32_561, "columns": 123, "experts": 30, "starts": 4, "passes": 20}
 """Size of the variational fit in the GPU record."""
 
@@ -29,6 +34,7 @@ def blocks(record: dict[str, Any], card: dict[str, Any]) -> dict[str, str]:
     parts = {
         "summary": summary(record, card, costs),
         "ten million rows": million(record),
+        "a hundred million rows": vast(record),
         "devices": devices(record["shares"]),
         "constants": constants(record, costs),
         "a billion rows": billion(record, card, costs),
@@ -57,32 +63,7 @@ def summary(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
 def million(record: dict[str, Any]) -> list[str]:
     """The large runs, measured and predicted."""
     vi, features = record["vi"], record["features"]
-    rows = [
-        (
-            f"VI, {fit['n_experts']} experts, {fit['n_starts']} starts, {_count(fit['n_passes'])}",
-            duration(fit["seconds"]),
-            f"{fit['cpu_seconds']:.0f} s",
-            f"{fit['predicted_cpu_seconds']:.0f} s",
-            f"{fit['peak_mib']:,.0f} MiB",
-            f"log-loss {fit['loss']:.4f}; truth {fit['loss_of_truth']:.4f}, logistic regression "
-            f"{fit['loss_of_logistic_regression']:.4f}",
-        )
-        for fit in vi["fits"]
-    ]
-    fit = features["fits"][-1]
-    rows.append(
-        (
-            f"features, one sweep of {fit['n_warmup'] + fit['n_draws']}",
-            duration(fit["sweep_seconds"]),
-            f"{fit['sweep_cpu_seconds']:.0f} s",
-            f"{fit['predicted_cpu_seconds']:.0f} s",
-            f"{fit['peak_mib']:,.0f} MiB",
-            f"{fit['n_features']} features found of {fit['true_features']}, each within "
-            f"{100 * fit['largest_error']:.2g} % of the truth; noise {fit['noise']:.4f}, truth "
-            f"{fit['true_noise']:g}",
-        )
-    )
-    first = vi["fits"][0]
+    fit, first = features["fits"][-1], vi["fits"][0]
     size = first["rows"] * 4 * first["columns"] / 2**30
     wide = fit["rows"] * 4 * fit["columns"] / 2**30
     return [
@@ -90,32 +71,82 @@ def million(record: dict[str, Any]) -> list[str]:
         f"experts) and {fit['rows']:,} of {fit['columns']} ({wide:.1f} GiB, sums of eight features "
         "and noise), generated on disk in blocks; `python -m wideangle_lab.bench.scale`.",
         "",
-        *table(("fit", "time", "core seconds", "predicted", "peak memory", "quality"), rows),
+        *large([*vi["fits"], fit]),
         "",
         where("Variational fits", vi["stamp"]) + " " + where("Features", features["stamp"]),
     ]
 
 
+def vast(record: dict[str, Any]) -> list[str]:
+    """The largest runs."""
+    if "vast" not in record:
+        return ["Not measured yet: `python -m wideangle_lab.bench.scale --part vast`."]
+    fits = record["vast"]["fits"]
+    size = fits[0]["rows"] * 4 * fits[0]["columns"] / 2**30
+    return [
+        f"{fits[0]['rows']:,} rows of {fits[0]['columns']} columns ({size:.1f} GiB), twice, made "
+        "in the same way; `python -m wideangle_lab.bench.scale --part vast`. Predictions are those "
+        "of the constants below.",
+        "",
+        *large(fits),
+        "",
+        where("Measured", record["vast"]["stamp"]),
+    ]
+
+
+def large(fits: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each large run."""
+    head = ("fit", "time", "core seconds", "predicted", "peak memory", "quality")
+    return table(head, [_sweep(fit) if "sweep_seconds" in fit else _pass(fit) for fit in fits])
+
+
+def _pass(fit: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"VI, {fit['n_experts']} experts, {fit['n_starts']} starts, {_count(fit['n_passes'])}",
+        duration(fit["seconds"]),
+        f"{fit['cpu_seconds']:.0f} s",
+        f"{fit['predicted_cpu_seconds']:.0f} s",
+        f"{fit['peak_mib']:,.0f} MiB",
+        f"log-loss {fit['loss']:.4f}; truth {fit['loss_of_truth']:.4f}, logistic regression "
+        f"{fit['loss_of_logistic_regression']:.4f}",
+    )
+
+
+def _sweep(fit: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"features, one sweep of {fit['n_warmup'] + fit['n_draws']}",
+        duration(fit["sweep_seconds"]),
+        f"{fit['sweep_cpu_seconds']:.0f} s",
+        f"{fit['predicted_cpu_seconds']:.0f} s",
+        f"{fit['peak_mib']:,.0f} MiB",
+        f"{fit['n_features']} features found of {fit['true_features']}, each within "
+        f"{100 * fit['largest_error']:.2g} % of the truth; noise {fit['noise']:.4f}, truth "
+        f"{fit['true_noise']:g}",
+    )
+
+
 def devices(shares: dict[str, Any]) -> list[str]:
     """Parallel efficiency over devices and processes."""
-    rows = [
-        (
-            f"{plan['processes']} x {plan['devices']}",
-            f"{1e3 * plan['gradient_seconds']:.1f} ms",
-            f"{100 * plan['gradient_efficiency']:.0f} %",
-            f"{plan['pass_seconds']:.2f} s",
-            f"{100 * plan['pass_efficiency']:.0f} %",
-        )
-        for plan in shares["plans"]
-    ]
-    head = ("processes x devices", "gradient", "efficiency", "pass of VI", "efficiency")
+    names = {"gradient": "gradient", "pass": "pass of VI", "stream": "streamed pass of VI"}
+    names = {name: head for name, head in names.items() if f"{name}_seconds" in shares["plans"][0]}
+
+    def cells(plan: dict[str, Any]) -> Iterator[str]:
+        yield f"{plan['processes']} x {plan['devices']}"
+        for name in names:
+            yield f"{plan[f'{name}_seconds']:.3g} s"
+            yield f"{100 * plan[f'{name}_efficiency']:.0f} %"
+
+    rows = [tuple(cells(plan)) for plan in shares["plans"]]
+    head = ["processes x devices"]
+    for name in names.values():
+        head += [name, "efficiency"]
     return [
         f"{shares['rows']:,} rows of {shares['columns']} columns, {shares['n_experts']} experts, "
         "one core per device; VI with two starts and minibatches of 8192:",
         "",
         *table(head, rows),
         "",
-        where("Measured", shares["stamp"]),
+        where("Measured", shares["stamp"]) + ("" if "stream" in names else OLD_SHARES),
     ]
 
 
@@ -147,8 +178,7 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
         *table(("fit", "rows", "one core", f"{CLUSTER} cores, at best"), body),
         "",
         "The last column divides by the number of cores; divide it by the efficiency where that is "
-        "known. It applies to rows that are distributed over devices: with a stream, each process "
-        "reads all rows, and the feature sampler runs in one process. On one H200 the second line "
+        "known. On one H200 the second line "
         f"takes {duration(BILLION * card_row(card))} at the speed [measured on Adult-9](gpu.md), "
         f"if rows arrive at {4 * 123 / card_row(card) / 1e9:.1f} GB/s. Feature assignments take "
         "one byte per row and feature, 8 GB here.",
@@ -158,8 +188,12 @@ def billion(record: dict[str, Any], card: dict[str, Any], costs: Costs) -> list[
 def gaps(record: dict[str, Any]) -> list[float]:
     """Relative errors of the predictions of all large runs."""
     pairs = [(fit["predicted_cpu_seconds"], fit["cpu_seconds"]) for fit in record["vi"]["fits"]]
-    large = record["features"]["fits"][-1]
-    pairs.append((large["predicted_cpu_seconds"], large["sweep_cpu_seconds"]))
+    sweeps = [record["features"]["fits"][-1]]
+    if "vast" in record:
+        fit, sweep = record["vast"]["fits"]
+        pairs.append((fit["predicted_cpu_seconds"], fit["cpu_seconds"]))
+        sweeps.append(sweep)
+    pairs += [(one["predicted_cpu_seconds"], one["sweep_cpu_seconds"]) for one in sweeps]
     return [predicted / measured - 1.0 for predicted, measured in pairs]
 
 

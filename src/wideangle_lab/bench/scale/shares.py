@@ -1,4 +1,4 @@
-"""Speed-up on several devices: times of a gradient and of a pass of VI."""
+"""Speed-up on several devices: times of a gradient, and of passes of VI, in memory and streamed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,10 @@ def share(
     port: int,
     cores: list[int],
 ) -> dict[str, float]:
-    """Seconds of a gradient of the log-likelihood and of a pass of VI, on all devices together."""
+    """Seconds of a gradient of the log-likelihood and of passes of VI, on all devices together.
+
+    Next to each, core seconds of this process: these depend less on what else the machine does.
+    """
     os.sched_setaffinity(0, cores)
     import jax
     import jax.numpy as jnp
@@ -36,6 +40,7 @@ def share(
     from wideangle.mixture_of_experts.data import Data, shard
     from wideangle.mixture_of_experts.likelihood import Weights, log_lik
     from wideangle.settings import MutualAngularPrior, Variational
+    from wideangle.streaming import NpyRows
 
     if processes > 1:
         sharding.join(f"localhost:{port}", processes, process)
@@ -48,27 +53,36 @@ def share(
         batch = shard(Data(X, y, np.ones(rows, np.float32)), mesh)
         expert = LogisticExperts()
         gradient = jax.jit(jax.value_and_grad(lambda w, b: log_lik(expert, w, b)))
-        seconds = []
-        for _ in range(REPEATS + 1):
-            began = time.perf_counter()
-            jax.block_until_ready(gradient(weights, batch))
-            seconds.append(time.perf_counter() - began)
-        del batch
-        pace = []
-        for n_passes in (1, 1, 3):
-            began = time.perf_counter()
+        times = [
+            _timed(lambda: jax.block_until_ready(gradient(weights, batch)))
+            for _ in range(REPEATS + 1)
+        ]
+        found = _named("gradient", np.median(times[1:], axis=0))
+
+        def fit(n_passes: int, *, streamed: bool) -> None:
             model = MixtureOfExpertsClassifier(
                 n_experts, prior=MutualAngularPrior(scale=1.0, common=False),
                 inference=Variational(n_starts=2, n_passes=n_passes, batch_size=8192),
                 standardise=False, random_state=0, verbose=False,
             )  # fmt: skip
-            model.fit(X, y)
-            pace.append(time.perf_counter() - began)
-    return {
-        "gradient_seconds": float(np.median(seconds[1:])),
-        "pass_seconds": (pace[2] - pace[1]) / 2,
-        "value": float(gradient(weights, Data(X, y, np.ones(rows, np.float32)))[0]),
-    }
+            model.fit_stream(NpyRows(X, y)) if streamed else model.fit(X, y)
+
+        for name, streamed in (("pass", False), ("stream", True)):
+            _, one, three = [_timed(lambda n=n, s=streamed: fit(n, streamed=s)) for n in (1, 1, 3)]
+            found |= _named(name, (three - one) / 2)
+    value = gradient(weights, Data(X, y, np.ones(rows, np.float32)))[0]
+    return found | {"value": float(value)}
+
+
+def _timed(work: Callable[[], Any]) -> np.ndarray:
+    """Seconds, and core seconds of this process."""
+    began = time.perf_counter(), time.process_time()
+    work()
+    return np.array([time.perf_counter() - began[0], time.process_time() - began[1]])
+
+
+def _named(name: str, times: np.ndarray) -> dict[str, float]:
+    return {f"{name}_seconds": float(times[0]), f"{name}_cpu_seconds": float(times[1])}
 
 
 def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[dict[str, Any]]:
@@ -79,7 +93,7 @@ def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[di
     for devices, processes in plans:
         measured = _together(rows, columns, n_experts, devices, processes, cores)
         found.append({"devices": devices, "processes": processes, **measured})
-        for name in ("gradient", "pass"):
+        for name in ("gradient", "pass", "stream"):
             alone = found[0][f"{name}_seconds"]
             faster = alone / found[-1][f"{name}_seconds"]
             found[-1][f"{name}_efficiency"] = faster / (devices * processes)
@@ -118,4 +132,6 @@ def _together(
     outputs = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
         raise RuntimeError(f"{devices} devices, {processes} processes: one of them failed")
-    return json.loads(outputs[0].splitlines()[-1])
+    every = [json.loads(output.splitlines()[-1]) for output in outputs]
+    cores_of = {name: sum(one[name] for one in every) for name in every[0] if "_cpu_" in name}
+    return every[0] | cores_of
