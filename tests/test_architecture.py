@@ -10,7 +10,7 @@ from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
     "types checks messages settings storage sphere priors posterior diagnostics convergence "
-    "stacking arviz_adapter infer streaming sharding base presentation machine_code threads"
+    "stacking arviz_adapter infer streaming sharding base presentation machine_code"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts spherical_mixture"
 LAYERS = {
@@ -18,10 +18,9 @@ LAYERS = {
     "checks": "",
     # Warnings at the line of the caller, and which extra is missing.
     "messages": "",
-    # How many of them: for samplers and predictions alike.
-    "threads": "",
     # Numba, where it is used.
-    "machine_code": "threads",
+    "machine_code": "sharding",
+    # Devices, processes and threads: for samplers and predictions alike.
     "sharding": "",
     # Joblib on Dask: knows no model.
     "cluster": "",
@@ -42,7 +41,7 @@ LAYERS = {
     "stacking": "types checks",
     "arviz_adapter": "types checks messages",
     "posterior": "types checks arviz_adapter diagnostics convergence",
-    "infer": "types checks messages sphere posterior diagnostics sharding threads",
+    "infer": "types checks messages sphere posterior diagnostics sharding",
     "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
     "streaming": "types checks infer sharding",

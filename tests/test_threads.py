@@ -11,7 +11,7 @@ from wideangle import MixtureOfExpertsClassifier, Sampling
 from wideangle.infer import program
 from wideangle.latent_features.fit import n_workers
 from wideangle.mixture_of_experts import predict
-from wideangle.threads import n_threads
+from wideangle.sharding import n_threads
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 

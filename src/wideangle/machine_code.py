@@ -16,7 +16,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from wideangle.threads import n_threads
+from wideangle.sharding import n_threads
 
 THREADED_WORK = 200_000
 """Steps of a kernel below which a second thread costs more than it saves."""

@@ -21,8 +21,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from wideangle.infer.kernel import DualAveraging, Info, Update, choose
-from wideangle.sharding import current_mesh
-from wideangle.threads import n_threads
+from wideangle.sharding import current_mesh, n_threads
 from wideangle.types import Array, Latents, Scalar
 
 Recipe: TypeAlias = Callable[..., Update]

@@ -25,7 +25,7 @@ from wideangle.latent_features.search.start import Start, find_features, nothing
 from wideangle.latent_features.settings import Values, first_guess
 from wideangle.latent_features.state import ROOMS, Design
 from wideangle.machine_code import threads_of_loops, use_threads
-from wideangle.threads import n_threads
+from wideangle.sharding import n_threads
 from wideangle.types import Key
 
 SEARCHING = "searching for features"

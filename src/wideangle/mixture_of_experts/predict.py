@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 from wideangle.mixture_of_experts.data import chunks
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
-from wideangle.threads import n_threads
+from wideangle.sharding import n_threads
 from wideangle.types import as_dense
 
 FEWEST_DRAWS, MOST_DRAWS, ROW_COST = 64, 256, 80_000
