@@ -10,7 +10,12 @@ import pandas as pd
 import pytest
 
 from fitted import features
-from wideangle import LatentFeatureModel, Maximise, MixtureOfExpertsClassifier
+from wideangle import (
+    LatentFeatureModel,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    MixtureOfExpertsRegressor,
+)
 
 ROWS = 6
 FRAME = pd.DataFrame(np.arange(2.0 * ROWS).reshape(ROWS, 2), columns=["a", "b"])
@@ -97,6 +102,14 @@ def test_labels_that_are_no_classes_are_named(case):
 )
 def test_words_are_labels_however_they_are_kept(y):
     assert experts().fit(FRAME, y).classes_.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "y", [["1.5", "many"], np.array([2, "many"], object), pd.Series(["1", "many"])]
+)
+def test_words_are_no_quantities(y):
+    with pytest.raises(ValueError, match="y: row 1 is 'many', which is no number"):
+        MixtureOfExpertsRegressor().fit(FRAME[:2], y)
 
 
 @pytest.mark.parametrize("path", [None, 5, "", []])

@@ -205,6 +205,23 @@ def check_labels(y: Any) -> None:
             )
 
 
+def check_numbers(y: Any) -> None:
+    """Refuse words among the numbers to predict."""
+    if getattr(getattr(y, "dtype", None), "kind", "O") in "fiub":
+        return
+    values = np.asarray(y, object)
+    for row, value in enumerate(values if values.ndim == 1 else ()):
+        if not isinstance(value, str):
+            continue
+        try:
+            float(value)
+        except ValueError:
+            raise ValueError(
+                f"y: row {row} is {value!r}, which is no number; for classes use "
+                "MixtureOfExpertsClassifier."
+            ) from None
+
+
 def _is_missing(label: Any) -> bool:
     """None, NaN, and what pandas has for them."""
     try:

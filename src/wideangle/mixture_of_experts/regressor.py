@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite, validate_data
 
-from wideangle.checks import check_count, check_table, in_order
+from wideangle.checks import check_count, check_numbers, check_table, in_order
 from wideangle.mixture_of_experts import quantities, stream
 from wideangle.mixture_of_experts.data import (
     Data,
@@ -112,6 +112,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
         self._validate_params()
         check_table(X)
+        check_numbers(y)
         X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
