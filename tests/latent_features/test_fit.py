@@ -260,7 +260,7 @@ def test_programs_are_compiled_once(caplog):
     finally:
         jax.config.update("jax_log_compiles", False)
     found = [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
-    for program in ("start_sweep", "births", "finish_sweep"):
+    for program in ("start", "births", "finish"):
         assert sum(f"jit({program})" in message for message in found) == 1, program
 
 
