@@ -281,7 +281,7 @@ def test_wrong_questions_are_refused(sampled, call, words):
 
 def test_wrong_targets_are_refused():
     X, y = data(10)
-    with pytest.raises(ValueError, match="row 0 is .a., which is no number"):
+    with pytest.raises(ValueError, match=r"row 0 is 'a', which is no number"):
         make(**MAP).fit(X, ["a"] * 10)
     with pytest.raises(ValueError, match="NaN"):
         make(**MAP).fit(X, np.where(np.arange(10) == 3, np.nan, y))
