@@ -66,7 +66,7 @@ def test_both_reports_are_there_and_linked(taken):
     for link in links:
         assert (folder / link).read_text("utf-8").startswith("<!DOCTYPE html>")
     assert text.count("data:image/png") == 5
-    assert "http" not in text.replace("http-equiv", "")
+    assert not re.search("https?:", text)  # letters of a picture may spell http by chance
     assert "script-src 'none'" in text.replace("&#39;", "'")
 
 
