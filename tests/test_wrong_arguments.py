@@ -15,6 +15,7 @@ from wideangle import (
     Maximise,
     MixtureOfExpertsClassifier,
     MixtureOfExpertsRegressor,
+    SphericalMixture,
 )
 
 ROWS = 6
@@ -63,7 +64,11 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("model", [experts(), LatentFeatureModel()], ids=["experts", "features"])
+@pytest.mark.parametrize(
+    "model",
+    [experts(), LatentFeatureModel(), SphericalMixture()],
+    ids=["experts", "features", "clusters"],
+)
 def test_columns_that_are_not_numbers_are_named(model, table):
     X, message = TABLES[table]
     with pytest.raises(ValueError, match=message):

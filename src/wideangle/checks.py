@@ -20,6 +20,8 @@ from jax.core import Tracer
 
 LABELS = str, bytes, Real | np.bool_, np.generic
 """What a class label may be; all of them must be one of these."""
+HEAVIEST = 1e12
+"""Largest total weight of all rows: with more, posteriors are points and squares overflow."""
 
 
 def is_concrete(value: Any) -> bool:
@@ -179,6 +181,16 @@ def in_order(rows: Any) -> Any:
     rows = rows.copy()
     rows.sum_duplicates()
     return rows
+
+
+def check_total_weight(weights: np.ndarray) -> None:
+    """Refuse weights of rows whose sum could be above :data:`HEAVIEST`."""
+    total = float(np.max(weights, initial=0.0)) * len(weights)  # a bound that cannot overflow
+    if total > HEAVIEST:
+        raise ValueError(
+            f"sample_weight: the largest is {np.max(weights):g}, and a row of weight w counts as w "
+            f"rows; divide all weights so that they add up to at most {HEAVIEST:g}."
+        )
 
 
 def check_labels(y: Any) -> None:

@@ -190,6 +190,8 @@ def test_a_mode_that_predicts_worse_than_a_guess_says_so():
     modes._warn_if_useless(expected + 0.1, quantity)
     with pytest.warns(UserWarning, match="worse than the mean and spread of y"):
         modes._warn_if_useless(expected - 0.1, quantity)
+    for same in (classes, quantity):  # one value: a guess that is certain is no measure
+        modes._warn_if_useless(-9.0, same._replace(targets=np.full_like(same.targets, 1)))
 
 
 def test_a_fit_that_overfits_warns(monkeypatch):

@@ -171,6 +171,12 @@ def test_what_makes_no_sense_is_refused(settings, words):
         make(**settings).fit(rows()[0])
 
 
+def test_rows_without_end_are_refused():
+    X, _ = rows(20)
+    with pytest.raises(ValueError, match="sample_weight: the largest is 1e\\+300"):
+        make().fit(X, sample_weight=np.full(20, 1e300))
+
+
 def test_a_file_gives_the_same_model(tmp_path):
     X, _ = rows()
     model = make().fit(X)
@@ -230,3 +236,23 @@ def test_chains_find_the_clusters_and_sum_them_up(n, tmp_path):
     model.save(tmp_path / "model")
     again = SphericalMixture.load(tmp_path / "model")
     np.testing.assert_array_equal(model.score_samples(X), again.score_samples(X))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
+@pytest.mark.parametrize("n", [4, "infinite"])
+def test_a_warm_start_goes_on_with_the_same_chains(n):
+    X, _ = rows(60)
+    model = make(n, Sampling(n_warmup=4, n_draws=6, n_chains=2), warm_start=True)
+    first = model.fit(X).trace_.values["density"]
+    model.set_params(inference__n_draws=10).fit(X)
+    more = model.trace_.values["density"]
+    assert more.shape[1] == 10
+    np.testing.assert_array_equal(more[:, :6], first)
+    whole = make(n, Sampling(n_warmup=4, n_draws=10, n_chains=2)).fit(X)
+    np.testing.assert_array_equal(more, whole.trace_.values["density"])
+    np.testing.assert_array_equal(
+        model.set_params(inference__n_draws=3).fit(X).trace_.values["density"], more
+    )
+    model.fit(X[1:])  # other rows: from the beginning
+    assert model.n_iter_ == 6

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax.sharding import Mesh
 
+from wideangle.checks import check_total_weight
 from wideangle.sharding import current_mesh, spread
 from wideangle.types import Array, Key, as_dense, as_targets
 
@@ -29,8 +30,6 @@ SMALLEST = 1e-100
 """Columns with less spread than this count as constant."""
 ROUNDED = 16
 """So do columns with less spread than this many times the rounding of their entries."""
-HEAVIEST = 1e12
-"""Largest total weight of all rows: with more, posteriors are points and squares overflow."""
 CHUNK = 4096
 """Rows handled at once when there are many draws."""
 CACHED = 2**16
@@ -352,12 +351,7 @@ def rms_length(data: Data) -> float:
 def counted(data: Data) -> Data:
     """Distinct rows with positive weight in single precision; rejects extreme weights."""
     weights = data.weights
-    total = float(np.max(weights, initial=0.0)) * len(weights)  # a bound that cannot overflow
-    if total > HEAVIEST:
-        raise ValueError(
-            f"sample_weight: the largest is {np.max(weights):g}, and a row of weight w counts as w "
-            f"rows; divide all weights so that they add up to at most {HEAVIEST:g}."
-        )
+    check_total_weight(weights)
     live = weights.astype(np.float32) > 0
     if not np.any(live):
         raise ValueError(

@@ -144,6 +144,8 @@ def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tu
 def _warn_if_useless(held_out: float, data: Data) -> None:
     """Warn if held-out rows are predicted worse than by a guess that ignores the columns."""
     targets, share = np.asarray(data.targets), np.asarray(data.weights, np.float64)
+    if np.all(targets == targets[0]):
+        return  # a guess would be certain, which no fit to finitely many rows should be
     share = share / share.sum()
     if targets.dtype.kind in "iu":
         guess, counts = "class frequencies", np.bincount(targets, share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -14,6 +15,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
+from wideangle.checks import (
+    check_count,
+    check_not_forked,
+    check_table,
+    check_total_weight,
+    in_order,
+)
 from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.posterior import Draws
@@ -25,7 +33,7 @@ from wideangle.spherical_mixture import ascent, files, sampling
 from wideangle.spherical_mixture import predict as predictive
 from wideangle.spherical_mixture.presentation import ClusterPresentation
 from wideangle.spherical_mixture.rows import MemoryRows, SourceRows, as_units, sample_source, shares
-from wideangle.spherical_mixture.task import Fitted, Mixture, check_choices, plan
+from wideangle.spherical_mixture.task import Fitted, Mixture, Task, check_choices, plan
 
 OUR_PRIORS: dict[str | None, type[Settings]] = {
     name: PRIORS[name] for name in ("mutual-angular", "vmf")
@@ -61,6 +69,9 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         Fits are short and cannot be saved while they run.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
+    warm_start : bool
+        MCMC: another fit to the same rows continues the same chains, up to a larger ``n_draws``,
+        or with ``n_draws="auto"`` for another ``max_time``.
     random_state : int, RandomState or None
         Seed.
 
@@ -124,6 +135,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         "tightness": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
         "checkpoint": [None],
         "verbose": ["verbose", None],
+        "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
 
@@ -137,6 +149,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         tightness: Any = "auto",
         checkpoint: Any = None,
         verbose: bool | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -146,6 +159,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self.tightness = tightness
         self.checkpoint = checkpoint
         self.verbose = verbose
+        self.warm_start = warm_start
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:
@@ -153,6 +167,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self._validate_params()
         X = self._validated(X, reset=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_total_weight(weights)
         units, live = as_units(X)
         rows = MemoryRows(units, weights * live)
         if not rows.weights.any():
@@ -163,11 +178,23 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         rng = self._generator()
         task = plan(self, int((rows.weights > 0).sum()), X.shape[1])
         if isinstance(task.inference, Sampling):
-            fitted = sampling.fit(rng, task, rows)
+            fitted = self._sampled(rng, task, rows)
         else:
+            self._last_chains = None
             fitted = ascent.fit(rng, task, rows, rows.sample(rng, ascent.SAMPLE))
         self._keep(fitted, rows)
         return self
+
+    def _sampled(self, rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
+        """Draws of new chains, or more from those of the last fit."""
+        began = time.monotonic()
+        mark = sampling.mark_of(task, rows) if self.warm_start else None
+        known, chains = getattr(self, "_last_chains", None) or (None, None)
+        if mark is None or known != mark:
+            chains = sampling.begin(rng, task, rows)
+        fitted = sampling.fit(chains, task, rows, began=began)
+        self._last_chains = None if mark is None else (mark, chains)
+        return fitted
 
     def fit_stream(self, source: Any) -> SphericalMixture:
         """Fit by ``"map"`` or ``"vi"`` to rows that stay on disk, read once in every pass.
@@ -199,12 +226,14 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
+        check_table(X)
         return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
+            self, in_order(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
             ensure_min_features=2 if reset else 1,
         )  # fmt: skip
 
     def _validate_params(self) -> None:
+        check_not_forked()
         super()._validate_params()
         check_choices(self.choice("prior"), self.choice("inference"))
 
@@ -282,8 +311,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the mixture, and the clusters they come from."""
         check_is_fitted(self)
-        if n_samples < 1:
-            raise ValueError(f"n_samples={n_samples}: must be at least 1.")
+        check_count("n_samples", n_samples, 1)
         rng = self._generator()
         mixture = self._mixture
         labels = rng.choice(len(mixture.weights), n_samples, p=mixture.weights)

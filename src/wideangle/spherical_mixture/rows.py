@@ -68,6 +68,14 @@ class MemoryRows:
     def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
         return iter(self._blocks)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All rows and weights, by name, for a fingerprint."""
+        found = {"weights": self.weights}
+        for i, (block, *_) in enumerate(self._blocks):
+            parts = (block.data, block.indices, block.indptr) if self.sparse else (block,)
+            found |= {f"rows_{i}_{j}": np.asarray(part) for j, part in enumerate(parts)}
+        return found
+
     def take(self, places: np.ndarray) -> np.ndarray:
         """Rows at ascending indices, dense."""
         found = []

@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.base import clone
 
 from wideangle.infer.run import Run, run
 from wideangle.infer.stopping import until_converged
 from wideangle.posterior import Draws, evenly
-from wideangle.settings import AUTO, Maximise
+from wideangle.settings import AUTO, Maximise, as_plain
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.spherical_mixture import ascent
 from wideangle.spherical_mixture.centres import CentrePrior, log_constant, prior_quantiles
@@ -22,6 +23,7 @@ from wideangle.spherical_mixture.state import Chain, Design, Problem
 from wideangle.spherical_mixture.sweep import recipe_of
 from wideangle.spherical_mixture.task import Fitted, Mixture, Task
 from wideangle.spherical_mixture.weights import ALPHA_MEAN
+from wideangle.storage import fingerprint
 
 N_WARMUP, MAX_TIME = 200, 120.0
 FIRST = 100
@@ -42,9 +44,8 @@ MAX_BYTES = 2**31
 """Most memory of sparse rows made dense."""
 
 
-def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
-    """Posterior draws from chains, and their summary partition."""
-    began = time.monotonic()
+def begin(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Chains:
+    """New chains for these rows, without draws."""
     live = np.flatnonzero(rows.weights > 0)
     if 4 * len(live) * rows.shape[1] > MAX_BYTES and rows.sparse:
         raise ValueError(
@@ -53,7 +54,13 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
         )
     task = ascent.with_tightness(rng, task, rows)
     with jax.enable_x64(True):  # counts of many rows exceed the digits of single precision
-        chains = _Chains(rng, task, rows, live)
+        return Chains(rng, task, rows, live)
+
+
+def fit(chains: Chains, task: Task, rows: MemoryRows, *, began: float) -> Fitted:
+    """Draws from the posterior, by new chains or more from earlier ones; their summary."""
+    live = np.flatnonzero(rows.weights > 0)
+    with jax.enable_x64(True):
         ending = chains.draw(task, began)
     notes: dict[str, Any] = {
         "n_passes": chains.draws.n_chains * chains.draws.n_draws,
@@ -72,7 +79,14 @@ def fit(rng: np.random.Generator, task: Task, rows: MemoryRows) -> Fitted:
     labels[live] = places[chosen]
     trace = dict(chains.draws.values)
     alpha = float(np.mean(trace["alpha"]))
-    return Fitted(mixture, task.prior, alpha, trace, notes, kept, labels)
+    return Fitted(mixture, chains.prior, alpha, trace, notes, kept, labels)
+
+
+def mark_of(task: Task, rows: MemoryRows) -> str:
+    """A fingerprint of the rows and of all settings but the length of the chains."""
+    usual: Any = clone(task.inference).set_params(n_draws=1, max_time=None)
+    same = task._replace(inference=as_plain(usual), verbose=None)
+    return fingerprint(rows.arrays(), {"task": repr(same)})
 
 
 def used_only(mixture: Mixture, labels: np.ndarray) -> tuple[Mixture, np.ndarray]:
@@ -90,12 +104,13 @@ def _of_chain(task: Task, chain: int) -> Task:
     return task._replace(n_components=min(task.n_components, BEGINNINGS[chain % len(BEGINNINGS)]))
 
 
-class _Chains:
+class Chains:
     """Chains, their draws so far, and some of their states."""
 
     def __init__(
         self, rng: np.random.Generator, task: Task, rows: MemoryRows, live: np.ndarray
     ) -> None:
+        self.prior = task.prior
         self._n_rows = len(live)
         self._design = Design(task.prior.kind, task.infinite, task.learn_alpha)
         self._problem = make_problem(rows.take(live), rows.weights[live], task)
@@ -117,15 +132,22 @@ class _Chains:
         self.acceptance: dict[str, float] = {}
         self.interrupted = False
 
+    @property
+    def n_done(self) -> int:
+        """Draws of each chain so far."""
+        return self.draws.n_draws if self.draws.values else 0
+
     def draw(self, task: Task, began: float) -> dict[str, Any] | None:
         """As many draws as set, or as predictions need."""
         chosen = task.inference
+        self.interrupted = False
         if chosen.n_draws != AUTO:
             self._extend(chosen.n_draws)
             return None
         limit = MAX_TIME if chosen.max_time is None else chosen.max_time
         left = limit - (time.monotonic() - began)
-        return until_converged(self._watch, max_time=left, first=FIRST)._asdict()
+        ending = until_converged(self._watch, max_time=left, n_done=self.n_done, first=FIRST)
+        return ending._asdict()
 
     def _watch(self, n_draws: int) -> dict[str, np.ndarray] | None:
         self._extend(n_draws)
@@ -135,8 +157,8 @@ class _Chains:
 
     def _extend(self, n_draws: int) -> None:
         """Run all chains until they have this many draws; evenly spaced states are kept."""
-        n_done = self.draws.n_draws if self.draws.values else 0
-        for end in np.unique(np.linspace(n_done, n_draws, KEPT + 1).astype(int))[1:]:
+        n_done = self.n_done
+        for end in np.unique(np.linspace(n_done, max(n_draws, n_done), KEPT + 1).astype(int))[1:]:
             found = self._run(int(end))
             if found.draws.n_draws:
                 self.draws = self.draws.followed_by(found.draws) if n_done else found.draws

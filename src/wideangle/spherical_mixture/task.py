@@ -85,7 +85,7 @@ def plan(model: Any, n_rows: int, dim: int) -> Task:
         _kind(model.choice("prior"), inference),
     )  # fmt: skip
     return Task(
-        min(INFINITE, max(n_rows, 1)) if infinite else model.n_components,
+        min(INFINITE, max(n_rows, 1)) if infinite else int(model.n_components),
         infinite,
         prior,
         ALPHA if learn else float(model.alpha),
