@@ -13,7 +13,9 @@ the experts:
 ``determinant g``
     :math:`\det(C)^{g p/2}`, C the cosines between the K directions in p dimensions. One pair of
     uniform directions has density :math:`(1 - c^2)^{(p-3)/2}` of their cosine, so g is the factor
-    by which the prior adds dimensions. It forbids near-copies; the mutual-angular prior does not.
+    by which the prior adds dimensions. It forbids near-copies; the mutual-angular prior does not;
+``pairwise g``
+    :math:`\prod_{i<j} (1 - c_{ij})^{g p/2}`: it forbids near-copies, too, and favours opposites.
 
 ``python -m wideangle_lab.diversity.small_tables RECORD [--tables ...]`` measures tables that
 are not in the record.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,11 +54,11 @@ from wideangle.mixture_of_experts.coordinates import (
     scales_of,
     weights_of,
 )
-from wideangle.mixture_of_experts.data import Data, learn_scaling, scattered
+from wideangle.mixture_of_experts.data import Data, learn_scaling, scattered, usual_extreme
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, predict
 from wideangle.mixture_of_experts.sampling import N_TYPICAL, SAMPLERS, Setting
 from wideangle.posterior import evenly
-from wideangle.priors.components import HierarchicalComponents
+from wideangle.priors.components import MEAN_SCALE, HierarchicalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.types import Array, Components, Key, Scalar
 from wideangle_lab.bench.defaults.tables import TABLES, Parts
@@ -70,40 +73,55 @@ SMALL = ("iris", "wine", "cancer", "birthwt", "crabs", "glass", "pima", "biopsy"
 MOST_TEST = 2000
 """Maximum number of test rows of a split, drawn at random."""
 NONE = "none"
-COSINES, FACTORS = (0.1, 0.2, 0.4), (1.0, 4.0)
-ARMS = (NONE, *(f"mutual-angular {c:g}" for c in COSINES), *(f"determinant {g:g}" for g in FACTORS))
+DEFAULT = "mutual-angular 0.2"
+ARMS = (NONE, DEFAULT, "determinant 1", "determinant 4", "pairwise 0.5", "pairwise 2")
 METHOD = SAMPLERS["hmc"]
 RIDGE = 1e-4
-"""Added to the diagonal of the cosines, which are singular if directions outnumber dimensions."""
+"""Added to the diagonal of the cosines, which are singular if directions outnumber dimensions, and
+to one minus a cosine."""
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["directions", "scale", "common_scale", "exponent"],
+    data_fields=["directions", "scale", "common_scale", "exponent", "pairs"],
     meta_fields=["n_components", "dim", "common", "mean_scale"],
 )
 @dataclass(frozen=True)
 class Repelling(HierarchicalComponents):
-    """The default prior, also with a power of the determinant of the cosines."""
+    """The default prior, also with powers of the determinant of the cosines and of the pairs."""
 
     exponent: Any = 0.0
+    """Of the determinant."""
+    pairs: Any = 0.0
+    """The exponent of one minus the cosine of each pair."""
 
     def log_ratio_to_gaussian(self, deviations: Array) -> Scalar:
         """Log density of the deviations relative to independent normals, up to a constant."""
         units = Components.from_vectors(deviations).directions
-        cosines = units @ units.T + RIDGE * jnp.eye(self.n_components)
-        _, log_volume = jnp.linalg.slogdet(cosines)
-        return super().log_ratio_to_gaussian(deviations) + self.exponent * log_volume
+        cosines = units @ units.T
+        _, log_volume = jnp.linalg.slogdet(cosines + RIDGE * jnp.eye(self.n_components))
+        gaps = jnp.maximum(1.0 - cosines, 0.0) + RIDGE
+        apart = jnp.sum(jnp.triu(jnp.log(gaps), 1))
+        usual = super().log_ratio_to_gaussian(deviations)
+        return usual + self.exponent * log_volume + self.pairs * apart
 
 
-def prior_of(arm: str, size: int, common: bool) -> Repelling:
+def prior_of(arm: str, size: int, common: bool, mean_scale: float = MEAN_SCALE) -> Repelling:
     """The prior of an arm."""
     kind, _, strength = arm.partition(" ")
     number = np.float32(strength or 0.0)
     cosine = number if kind == "mutual-angular" else np.float32(0.0)
-    exponent = number * size / 2 if kind == "determinant" else 0.0
+    power = np.float32(number * size / 2)
     directions = MutualAngular.from_cosine(N_EXPERTS, size, cosine, "I")
-    return Repelling(N_EXPERTS, size, common, directions, exponent=np.float32(exponent))
+    return Repelling(
+        N_EXPERTS,
+        size,
+        common,
+        directions,
+        mean_scale=mean_scale,
+        exponent=power if kind == "determinant" else np.float32(0.0),
+        pairs=power if kind == "pairwise" else np.float32(0.0),
+    )
 
 
 class Study(NamedTuple):
@@ -146,12 +164,17 @@ def study_of(parts: Sequence[Parts], arms: Sequence[str], expert: ExpertLikeliho
         train, test = (X.toarray() if sp.issparse(X) else X for X in (part.train, part.test))
         weights = np.ones(len(train), np.float32)
         scaling = learn_scaling(train, weights, standardise=True, intercept=True)
+        scaling = scaling._replace(limit=usual_extreme(len(train)))
         rows = [scaling.apply(X) for X in (train, test)]
         kinds = [y.astype(np.int32) for y in (part.y_train, part.y_test)]
         prepared.append((Data(rows[0], kinds[0], weights), rows[1], kinds[1]))
     n_columns = prepared[0][1].shape[1]
     sizes = n_columns, n_columns * expert.n_outputs
-    priors = [Pair(*map(partial(prior_of, arm), sizes, (False, True))) for arm in arms]
+    scale = 1.0 / math.sqrt(n_columns)  # the default, see HierarchicalComponents
+    priors = [
+        Pair(*(prior_of(arm, *one, scale) for one in zip(sizes, (False, True), strict=True)))
+        for arm in arms
+    ]
     data, test, targets = map(_stacked, zip(*prepared, strict=True))
     return Study(data, test, targets, _stacked(priors))
 
@@ -327,6 +350,7 @@ def main() -> None:
     parser.add_argument("record", type=Path)
     parser.add_argument("--tables", nargs="*", default=SMALL)
     parser.add_argument("--splits", type=int, default=N_SPLITS)
+    parser.add_argument("--arms", nargs="*", default=ARMS)
     asked = parser.parse_args()
     record: dict[str, Any] = {"tables": {}}
     if asked.record.exists():
@@ -334,7 +358,7 @@ def main() -> None:
     for name in asked.tables:
         if name in record["tables"]:
             continue
-        found = measure(name, n_splits=asked.splits)
+        found = measure(name, asked.arms, asked.splits)
         stamp = describe() | {"device": jax.devices()[0].device_kind}
         record["tables"][name] = {**found, "stamp": stamp}
         write_json(asked.record, record)

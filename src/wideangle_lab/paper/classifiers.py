@@ -81,7 +81,20 @@ def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
     }
     chosen = {plain_name(name): value for name, value in choice["settings"].items()}
     chosen["validation_losses"] = choice["losses"]
-    return _Fitted(proba, seconds, chosen, diagnose(model), made)
+    diagnostics = diagnose(model)
+    if model.posterior_.n_chains > 1:
+        diagnostics["accuracy_of_halves"] = of_halves(model, task)
+    return _Fitted(proba, seconds, chosen, diagnostics, made)
+
+
+def of_halves(model: MixtureOfExpertsClassifier, task: Task) -> list[float]:
+    """Accuracy, in per cent, by the first half of the chains and by the others."""
+    usual, found = model.chain_weights_, []
+    for half in np.array_split(np.arange(len(usual)), 2):
+        model.chain_weights_ = np.isin(np.arange(len(usual)), half) / len(half)
+        found.append(100.0 * float(np.mean(model.predict(task.X_test) == task.y_test)))
+    model.chain_weights_ = usual
+    return found
 
 
 def diagnose(model: MixtureOfExpertsClassifier) -> dict[str, Any]:

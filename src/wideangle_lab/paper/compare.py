@@ -15,6 +15,8 @@ Key = tuple[str, str, int]
 Number = Callable[[Record], float | None]
 RHAT = 1.05
 """Chains count up to this R-hat of what is compared."""
+HALVES = 0.25
+"""Chains of a mixture count, too, if the accuracies of two halves differ by this many points."""
 
 
 class Gains(NamedTuple):
@@ -60,11 +62,13 @@ def mean_metric(records: Sequence[Record], name: str) -> tuple[float, float]:
 def converged(record: Record) -> bool:
     """Whether a fit counts: by R-hat of predictions, or of everything for latent features.
 
-    Fits without chains have neither.
+    Chains of a mixture that keep to different modes count if their halves predict alike. Fits
+    without chains have neither.
     """
     found = record.diagnostics
     rhat = found.get("rhat_predictions", found.get("rhat"))
-    return rhat is None or rhat <= RHAT
+    first, second = found.get("accuracy_of_halves", (np.inf, -np.inf))
+    return rhat is None or rhat <= RHAT or abs(first - second) <= HALVES
 
 
 def gains(

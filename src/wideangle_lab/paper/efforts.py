@@ -13,7 +13,7 @@ from wideangle_lab.paper.methods import ROWS
 QUICK = Effort(20, 20, 2, 20, 2, False, 300)
 """Checks that everything runs; the results are not meaningful."""
 USUAL = {
-    CLASSIFIERS: Effort(),
+    CLASSIFIERS: Effort(400, 600),
     # A sweep is expensive, and chains start from features found by a search.
     FEATURES: Effort(150, 150, 2),
 }
@@ -30,14 +30,15 @@ N_SPLITS = {"quick": 1, "usual": 5, "full": 5}
 """Splits of each level."""
 
 _ROWS = {"max_rows"}
-_CHAINS = {"n_warmup", "n_draws", "n_chains"}
+CHAINS = {"n_warmup", "n_draws", "n_chains"}
+"""A record of longer chains is an answer, too: see :func:`wideangle_lab.paper.records.find`."""
 _CHOICE = {"tune", "mixture_folds"}
 _FIELDS = {
     "baseline": _ROWS | {"n_folds"},
     "map": _ROWS | _CHOICE | {"n_passes"},
     "vi": _ROWS | _CHOICE | {"n_passes"},
-    "mcmc": _ROWS | _CHOICE | _CHAINS,
-    FEATURES: _ROWS | _CHAINS,
+    "mcmc": _ROWS | _CHOICE | CHAINS,
+    FEATURES: _ROWS | CHAINS,
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from wideangle.storage.files import as_finite, write
 from wideangle_lab.paper.baselines import BASELINES
 from wideangle_lab.paper.cells import CLASSIFIERS, Cell, from_json
-from wideangle_lab.paper.efforts import identity
+from wideangle_lab.paper.efforts import CHAINS, identity
 
 VERSION = 2
 TUNING = "tuning"
@@ -99,12 +99,17 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def find(folder: Path, cell: Cell) -> Record | None:
-    """The record of a cell, if it exists; an error if it was made with other settings."""
+    """The record of a cell, if it exists; an error if it was made with other settings.
+
+    Longer chains than asked for are no other settings: rows that mix slowly need them.
+    """
     path = folder / cell.path
     if not path.is_file():
         return None
     record = read(path)
     kept, asked = (as_finite(identity(one)) for one in (record.cell, cell))
+    for name in CHAINS & set(asked["effort"]):
+        kept["effort"][name] = min(kept["effort"][name], asked["effort"][name])
     if kept != asked:
         differing = [key for key in asked if kept[key] != asked[key]]
         changes = ", ".join(f"{key}: {kept[key]} and not {asked[key]}" for key in differing)

@@ -53,6 +53,18 @@ def test_an_exponent_is_that_of_more_dimensions():
     assert float(prior.log_ratio_to_gaussian(pair)) == pytest.approx(3.0 * np.log(0.64), abs=0.01)
 
 
+def test_pairs_forbid_copies_and_favour_opposites():
+    prior = prior_of("pairwise 2", 6, False)
+    base = jnp.eye(6)[:N_EXPERTS]
+    pairs = [base.at[1].set(sign * base[0] + 0.01 * base[1]) for sign in (1.0, -1.0)]
+    copies, orthogonal, opposites = (
+        float(prior.log_ratio_to_gaussian(v)) for v in (pairs[0], base, pairs[1])
+    )
+    assert copies < orthogonal - 40
+    # (1 - c)^(g p / 2) of one pair, and every other pair is orthogonal.
+    assert opposites - orthogonal == pytest.approx(6.0 * np.log(2.0), abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("gain", "verdict"),
     [(0.02, "pays"), (0.0, "makes no difference that matters"), (-0.02, "harms")],

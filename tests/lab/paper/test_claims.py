@@ -180,6 +180,10 @@ def test_chains_count_by_what_is_compared(store):
     assert converged(store("adult9", "LR"))
     assert converged(store("adult9", "BMEM-G", k=10, rhat_predictions=1.05, rhat=1.4))
     assert not converged(store("adult9", "BMEM-G", k=10, rhat_predictions=1.06, rhat=1.4))
+    for apart, counts in ((0.25, True), (0.26, False)):
+        halves = [85.0, 85.0 + apart]
+        kept = store("adult9", "BMEM-G", k=10, rhat_predictions=1.3, accuracy_of_halves=halves)
+        assert converged(kept) is counts
 
 
 @pytest.fixture

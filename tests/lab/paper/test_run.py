@@ -19,7 +19,7 @@ from wideangle_lab.paper.cells import Cell, Effort
 from wideangle_lab.paper.efforts import QUICK
 from wideangle_lab.paper.feature_methods import FEATURE_ROWS
 from wideangle_lab.paper.methods import ROWS
-from wideangle_lab.paper.records import find, known_tunings, read, read_all
+from wideangle_lab.paper.records import find, keep, known_tunings, read, read_all
 from wideangle_lab.paper.run import run
 
 
@@ -91,6 +91,17 @@ def test_other_settings_are_not_taken_for_the_same_cell(tmp_path, calls):
     other = Cell("classifiers", "experts", "MEM-L2", 5, 0, effort=QUICK._replace(n_passes=7))
     with pytest.raises(ValueError, match=r"other settings \(effort.*--out"):
         find(tmp_path, other)
+
+
+def test_longer_chains_are_an_answer_and_shorter_ones_are_not(tmp_path, outcome):
+    def cell(**effort):
+        return Cell("classifiers", "experts", "BMEM-G", 5, 0, effort=QUICK._replace(**effort))
+
+    keep(tmp_path, cell(), outcome([1.0, 2.0]), {})
+    assert find(tmp_path, cell(n_draws=QUICK.n_draws - 1, n_chains=1)) is not None
+    for longer in ({"n_draws": QUICK.n_draws + 1}, {"n_warmup": QUICK.n_warmup + 1}):
+        with pytest.raises(ValueError, match="other settings"):
+            find(tmp_path, cell(**longer))
 
 
 def test_a_damaged_record_is_named(tmp_path):
