@@ -7,11 +7,19 @@ import joblib
 import numpy as np
 import pytest
 
-from wideangle import MixtureOfExpertsClassifier, Sampling
+from wideangle import (
+    LatentFeatureModel,
+    Maximise,
+    MixtureOfExpertsClassifier,
+    MixtureOfExpertsRegressor,
+    Sampling,
+    SphericalMixture,
+    Variational,
+)
 from wideangle.infer import program
-from wideangle.latent_features.fit import n_workers
+from wideangle.latent_features import fit as features
 from wideangle.mixture_of_experts import predict
-from wideangle.sharding import n_threads
+from wideangle.sharding import in_own_threads, n_threads
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
@@ -22,10 +30,10 @@ def no_share(monkeypatch):
 
 
 def test_all_cores_unless_a_number_is_given():
-    assert n_threads() == n_threads(-1) == CORES
-    assert [n_threads(n) for n in (1, 3, -1000)] == [1, 3, 1]
-    with joblib.parallel_config(n_jobs=3):
-        assert [n_threads(), n_threads(2)] == [3, 2]
+    assert n_threads() == CORES
+    for n_jobs, expected in ((1, 1), (3, 3), (-1, CORES), (-CORES - 1000, 1)):
+        with joblib.parallel_config(n_jobs=n_jobs):
+            assert n_threads() == expected
     with joblib.parallel_config("threading", n_jobs=-1):
         assert n_threads() == CORES
 
@@ -65,6 +73,37 @@ def test_one_job_runs_in_one_thread_with_the_same_draws(monkeypatch, compile_qui
     np.testing.assert_array_equal(*found)
 
 
-def test_chains_of_features_at_once_are_the_jobs_of_the_caller():
-    with joblib.parallel_config(n_jobs=2):
-        assert [n_workers(None, 4), n_workers(1, 4), n_workers(3, 4)] == [2, 1, 3]
+@pytest.mark.parametrize("inference", [Sampling, Variational, Maximise])
+@pytest.mark.parametrize(
+    "model", [MixtureOfExpertsClassifier, MixtureOfExpertsRegressor, SphericalMixture]
+)
+def test_jobs_of_the_inference_are_threads_of_the_fit(model, inference):
+    found = []
+    fit = in_own_threads(lambda model: found.append(n_threads()))
+    with joblib.parallel_config(n_jobs=3):
+        for n_jobs in (None, 1, 2):
+            fit(model(inference=inference()).set_params(inference__n_jobs=n_jobs))
+        assert n_threads() == 3
+    assert found == [3, 1, 2]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_chains_of_features_at_once_are_the_jobs_of_the_inference(n_jobs, monkeypatch):
+    class Enough(Exception):
+        """A fit got this far."""
+
+    def pool(n, **more):
+        assert n == n_jobs
+        raise Enough
+
+    monkeypatch.setattr(features, "ThreadPoolExecutor", pool)
+    model = LatentFeatureModel(inference=Sampling(n_jobs=n_jobs))
+    with pytest.raises(Enough):
+        model.fit(np.random.default_rng(0).normal(size=(20, 3)))
+
+
+def test_jobs_are_those_of_a_machine_and_not_of_a_model(tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    model = SphericalMixture(2, inference=Maximise(n_jobs=1), random_state=0).fit(X)
+    model.save(tmp_path / "model")
+    assert SphericalMixture.load(tmp_path / "model").inference.n_jobs is None

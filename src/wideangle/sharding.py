@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 AXIS = "rows"
 _MESH: ContextVar[Mesh | None] = ContextVar("wideangle_mesh", default=None)
+_P = ParamSpec("_P")
+_Fitted = TypeVar("_Fitted")
 
 
 class LostProcessError(RuntimeError):
@@ -210,20 +213,37 @@ def in_company() -> Iterator[None]:
         ) from error
 
 
-def n_threads(n_jobs: int | None = None) -> int:
-    """``n_jobs`` as in scikit-learn: -1 is all cores, -2 all but one.
+def n_threads() -> int:
+    """Threads that a fit or a prediction may use.
 
-    None is that of ``joblib.parallel_config(n_jobs=...)`` where a caller set one, and otherwise all
-    cores, or this process's share of them: joblib starts the processes of a search with
-    ``OMP_NUM_THREADS`` set to it.
+    Those of ``joblib.parallel_config(n_jobs=...)`` where a caller set them (-1 is all cores, -2 all
+    but one), and otherwise all cores, or this process's share of them: joblib starts the processes
+    of a search with ``OMP_NUM_THREADS`` set to it.
     """
     from joblib.parallel import get_active_backend
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
-    wanted: Any = n_jobs or get_active_backend()[1]
+    wanted: Any = get_active_backend()[1]
     if wanted:
         wanted = int(wanted)
         return wanted if wanted > 0 else max(cores + 1 + wanted, 1)
     share = os.environ.get("OMP_NUM_THREADS", "")
     return min(int(share), cores) if share.isdigit() and int(share) else cores
+
+
+def in_own_threads(fit: Callable[_P, _Fitted]) -> Callable[_P, _Fitted]:
+    """A fit with as many threads as ``n_jobs`` of its inference, where that is given."""
+
+    @wraps(fit)
+    def limited(*args: _P.args, **kwargs: _P.kwargs) -> _Fitted:
+        from joblib import parallel_config
+
+        model: Any = args[0]
+        n_jobs = getattr(model.choice("inference"), "n_jobs", None)
+        if n_jobs is None:
+            return fit(*args, **kwargs)
+        with parallel_config(n_jobs=n_jobs):
+            return fit(*args, **kwargs)
+
+    return limited

@@ -191,7 +191,7 @@ def _quantity_model() -> Any:
 def _power_law_model() -> Any:
     process = PitmanYor("learn", POWER_LAW["discount"], POWER_LAW["strength"])
     prior = GaussianPrior(scale=POWER_LAW["feature_scale"])
-    return LatentFeatureModel(prior, process, noise_scale=POWER_LAW["noise"], n_jobs=1)
+    return LatentFeatureModel(prior, process, noise_scale=POWER_LAW["noise"])
 
 
 def _infinite_model() -> Any:
@@ -214,9 +214,7 @@ PROBLEMS = {
         Problem(
             "features-ibp",
             (feature_rows(14),),
-            LatentFeatureModel(
-                GaussianPrior(scale=BUFFET["feature_scale"]), IndianBuffet("learn"), n_jobs=1
-            ),
+            LatentFeatureModel(GaussianPrior(scale=BUFFET["feature_scale"]), IndianBuffet("learn")),
         ),
         Problem("features-pitman-yor", (feature_rows(15),), _power_law_model()),
         Problem("clusters-finite", (cluster_rows(),), _finite_model()),

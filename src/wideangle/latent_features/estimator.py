@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,6 @@ from wideangle.latent_features.fit import (
     Fitted,
     Task,
     fit,
-    n_workers,
 )
 from wideangle.latent_features.posterior import (
     NEEDED,
@@ -63,7 +62,7 @@ from wideangle.settings import (
     Sampling,
     as_plain,
 )
-from wideangle.sharding import reading_share
+from wideangle.sharding import in_own_threads, n_threads, reading_share
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.sources import neighbours
 
@@ -99,15 +98,13 @@ class LatentFeatureModel(
         default 100 sweeps of warm-up and 25 draws, one every 8 sweeps. The default kernel is
         ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU. Memory in addition to the data:
         ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, and three N x K arrays of floats for each
-        running chain.
+        running chain, of which there are at most ``n_jobs`` of the inference.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
     standardise : bool
         Subtract column means, as the paper does. Off by default, since it turns on/off features
         into signed ones. Sparse rows stay sparse.
-    n_jobs : int, optional
-        Chains run at once: by default as many as ``joblib.parallel_config`` allows, or all cores.
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
@@ -191,7 +188,6 @@ class LatentFeatureModel(
         # In units of the data, so its value is checked against them.
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
         "standardise": ["boolean"],
-        "n_jobs": [Integral, None],
         "checkpoint": "no_validation",
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
@@ -206,7 +202,6 @@ class LatentFeatureModel(
         inference: Sampling | None = None,
         noise_scale: Any = LEARN,
         standardise: bool = False,
-        n_jobs: int | None = None,
         checkpoint: Any = None,
         verbose: bool | None = None,
         warm_start: bool = False,
@@ -217,12 +212,12 @@ class LatentFeatureModel(
         self.inference = inference
         self.noise_scale = noise_scale
         self.standardise = standardise
-        self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
 
+    @in_own_threads
     def fit(self, X: Any, y: Any = None) -> LatentFeatureModel:
         """Fit to rows X, dense (NaN is missing) or CSR; y is ignored."""
         self._validate_params()
@@ -281,6 +276,7 @@ class LatentFeatureModel(
         hidden = score.hidden_entries(X, self._seed)
         return hidden, np.where(hidden, np.nan, X)
 
+    @in_own_threads
     def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
         """Fit to rows that stay on disk, by exact sweeps over all of them.
 
@@ -406,7 +402,7 @@ class LatentFeatureModel(
             values,
             plan,
             inference.n_chains,
-            n_workers(self.n_jobs, inference.n_chains),
+            min(n_threads(), inference.n_chains),
             inference.max_features or MAX_FEATURES,
             inference.hops,
             self.verbose,

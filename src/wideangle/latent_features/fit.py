@@ -25,7 +25,6 @@ from wideangle.latent_features.search.start import Start, find_features, nothing
 from wideangle.latent_features.settings import Values, first_guess
 from wideangle.latent_features.state import ROOMS, Design
 from wideangle.machine_code import threads_of_loops, use_threads
-from wideangle.sharding import n_threads
 from wideangle.types import Key
 
 SEARCHING = "searching for features"
@@ -432,8 +431,3 @@ def rising(values: np.ndarray) -> bool:
 def tolerance(n_rows: int) -> float:
     """Difference in nats below which starts count as the same: one feature costs far more."""
     return 10.0 + 0.02 * n_rows
-
-
-def n_workers(n_jobs: int | None, n_chains: int) -> int:
-    """Chains run at once."""
-    return min(n_threads(n_jobs), n_chains)

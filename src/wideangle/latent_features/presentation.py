@@ -21,7 +21,6 @@ from wideangle.presentation.family import (
     with_error,
 )
 from wideangle.presentation.records import (
-    LENGTH,
     Card,
     Chart,
     Column,
@@ -96,7 +95,6 @@ the data need.
             least=1,
         ),
         *sampling_options("as many as it takes", "as many as predictions need", 8, "300"),
-        Option("--jobs", "n_jobs", int, "Chains at once.", "all cores", least=1, panel=LENGTH),
     )  # fmt: skip
     scales_tables: ClassVar[bool] = True
     where: ClassVar[Section] = Section(

@@ -40,7 +40,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     inference : name or settings object
         ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
         (:class:`~wideangle.Variational`) approximates it, ``"map"``
-        (:class:`~wideangle.Maximise`) maximises it.
+        (:class:`~wideangle.Maximise`) maximises it. Their ``n_jobs`` is the number of threads.
     standardise : bool
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
         scaled), and with a common expert clip entries that would be extreme among as many standard

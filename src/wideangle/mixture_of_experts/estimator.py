@@ -49,6 +49,7 @@ from wideangle.settings import (
     NamedChoices,
     Sampling,
 )
+from wideangle.sharding import in_own_threads
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.types import Key, as_numpy
 
@@ -147,6 +148,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
+    @in_own_threads
     def _fit_rows(self, data: Data) -> Self:
         """Fit to rows from :func:`data.counted` with encoded targets."""
         self.scaling_ = learn_scaling(
@@ -209,6 +211,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         super()._validate_params()
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
+    @in_own_threads
     def _fit_stream(self, source: Any, targets_of: Any, buffer_bytes: int) -> Self:
         """Fit by stochastic VI to rows on disk, which the subclass has checked and prepares."""
         self._validate_params()

@@ -153,7 +153,7 @@ def prior_options(of: str, cosine: str, names: tuple[str, ...]) -> tuple[Option,
 def sampling_options(
     n_warmup: int | str, n_draws: str, thin: int, max_time: str
 ) -> tuple[Option, ...]:
-    """Length and number of chains, and how they are combined."""
+    """Length and number of chains, how they are combined, and the threads of any fit."""
     rows = (
         ("--warmup", "n_warmup", "Steps of a chain before its draws.", n_warmup, 0),
         ("--draws", "n_draws", "Draws of a chain that are kept.", n_draws, 1),
@@ -175,6 +175,10 @@ def sampling_options(
             "--combine", "inference__combine", str,
             "Weights of chains in predictions; stacking is for chains that do not agree.", "equal",
             ("equal", "stacking"), panel=LENGTH,
+        ),
+        Option(
+            "--jobs", "inference__n_jobs", int, "Threads of the fit.", "all cores", least=1,
+            panel=LENGTH,
         ),
     )  # fmt: skip
 

@@ -26,6 +26,7 @@ from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, NamedChoices, Sampling, Settings
+from wideangle.sharding import in_own_threads
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.sphere.vmf import log_area
@@ -58,7 +59,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     inference : name or settings object
         ``"map"`` (:class:`~wideangle.Maximise`) maximises over centres and concentrations,
         ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
-        (:class:`~wideangle.Variational`) approximates it.
+        (:class:`~wideangle.Variational`) approximates it. Their ``n_jobs`` is the number of
+        threads.
     alpha : float or "learn"
         Total mass of the Dirichlet distribution of the weights, or that of the Dirichlet process:
         small values use few clusters. ``"learn"`` gives it an exponential prior of mean 10.
@@ -162,6 +164,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self.warm_start = warm_start
         self.random_state = random_state
 
+    @in_own_threads
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:
         """Fit to rows X (dense or CSR); y is ignored."""
         self._validate_params()
@@ -196,6 +199,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self._last_chains = None if mark is None else (mark, chains)
         return fitted
 
+    @in_own_threads
     def fit_stream(self, source: Any) -> SphericalMixture:
         """Fit by ``"map"`` or ``"vi"`` to rows that stay on disk, read once in every pass.
 
