@@ -19,6 +19,7 @@ from wideangle import (
 from wideangle.infer import program
 from wideangle.latent_features import fit as features
 from wideangle.mixture_of_experts import predict
+from wideangle.registry import FAMILIES, estimator_of
 from wideangle.sharding import in_own_threads, n_threads
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -100,6 +101,14 @@ def test_chains_of_features_at_once_are_the_jobs_of_the_inference(n_jobs, monkey
     model = LatentFeatureModel(inference=Sampling(n_jobs=n_jobs))
     with pytest.raises(Enough):
         model.fit(np.random.default_rng(0).normal(size=(20, 3)))
+
+
+def test_every_family_is_trained_with_the_jobs_of_a_command():
+    for name in FAMILIES:
+        offered = {option.flag: option for option in estimator_of(name).presentation.options}
+        model = estimator_of(name)().set_params(**{offered["--jobs"].setting: 2})
+        assert model.get_params()["inference__n_jobs"] == 2
+        assert ("--combine" in offered) == (name != "clusters")
 
 
 def test_jobs_are_those_of_a_machine_and_not_of_a_model(tmp_path):

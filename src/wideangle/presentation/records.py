@@ -172,13 +172,13 @@ def sampling_options(
             least=1e-3, panel=LENGTH,
         ),
         Option(
+            "--jobs", "inference__n_jobs", int, "Threads of the fit.", "all cores", least=1,
+            panel=LENGTH,
+        ),
+        Option(
             "--combine", "inference__combine", str,
             "Weights of chains in predictions; stacking is for chains that do not agree.", "equal",
             ("equal", "stacking"), panel=LENGTH,
-        ),
-        Option(
-            "--jobs", "inference__n_jobs", int, "Threads of the fit.", "all cores", least=1,
-            panel=LENGTH,
         ),
     )  # fmt: skip
 
