@@ -41,9 +41,10 @@ from wideangle.mixture_of_experts.likelihood import (
 )
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_mcmc
-from wideangle.mixture_of_experts.task import Task
+from wideangle.mixture_of_experts.task import GATE_SCALE, Task
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.components import (
+    MEAN_SCALE,
     ComponentPrior,
     GaussianComponents,
     HierarchicalComponents,
@@ -130,7 +131,8 @@ class Case(NamedTuple):
         """Priors of gate and experts."""
         sizes = self.n_columns, self.n_columns * self.expert.n_outputs
         if self.prior == COMMON:
-            return Priors(*map(make_hierarchy, sizes, (False, True)))
+            means = MEAN_SCALE if self.n_classes else GATE_SCALE, MEAN_SCALE
+            return Priors(*map(make_hierarchy, sizes, (False, True), means))
         return Priors(*(make_prior(self.prior, size) for size in sizes))
 
 
@@ -140,10 +142,10 @@ CASES += [Case(COMMON, "hmc", 0), Case(COMMON, "hmc", automatic=True)]
 CASES += [Case(COMMON, "hmc", 2, True, *LARGE)]
 
 
-def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
+def make_hierarchy(size: int, common: bool, mean_scale: float) -> HierarchicalComponents:
     """The default prior, with a repulsion that matters."""
     directions = MutualAngular(N_EXPERTS, size, jnp.float32(4.0), "I")
-    return HierarchicalComponents(N_EXPERTS, size, common, directions)
+    return HierarchicalComponents(N_EXPERTS, size, common, directions, mean_scale=mean_scale)
 
 
 def make_prior(name: str, size: int) -> ComponentPrior:
