@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -78,6 +79,7 @@ def run(
     collect: Callable[..., Any] | None = None,
     thin: int = 1,
     verbose: bool | None = None,
+    bar: Progress | None = None,
     on_chunk: Callable[[RunState, Draws], None] | None = None,
     resume: RunState | None = None,
     chunk: int | None = None,
@@ -109,6 +111,8 @@ def run(
         Iterations per draw.
     verbose
         True or False to force or forbid a bar; None shows one on a terminal.
+    bar
+        An open bar for several runs, each of which resumes the one before; used instead.
     on_chunk
         Called as ``on_chunk(state, draws)`` between chunks, with everything needed to save.
     resume
@@ -131,7 +135,8 @@ def run(
     program = compiled(recipe, state, targets, collect or _everything, data)
     plan = _Plan(n_warmup, n_draws, thin)
     store = _Store(program.shapes, plan, state)
-    state, interrupted = _loop(program, data, state, plan, store, verbose, on_chunk, chunk)
+    shown = Progress(plan.n_rounds, n_warmup, verbose) if bar is None else nullcontext(bar)
+    state, interrupted = _loop(program, data, state, plan, store, shown, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warn(message, RuntimeWarning)
@@ -233,7 +238,7 @@ def _loop(
     state: RunState,
     plan: _Plan,
     store: _Store,
-    show: bool | None,
+    shown: AbstractContextManager[Progress],
     on_chunk: Callable[[RunState, Draws], None] | None,
     chunk: int | None,
 ) -> tuple[RunState, bool]:
@@ -243,7 +248,7 @@ def _loop(
     done = plan.round_of(state)
     first = True
     try:
-        with Progress(plan.n_rounds, plan.n_warmup, show) as bar, in_company():
+        with shown as bar, in_company():
             if done < plan.n_rounds and not program.is_compiled:
                 bar.compiling()
             while done < plan.n_rounds:

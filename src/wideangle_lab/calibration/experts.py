@@ -90,6 +90,8 @@ EFFORTS = {
     "geodesic": Effort(400, 32, 0.1),
     "metropolis": Effort(1500, 200, 0.7),
 }
+OF_A_QUANTITY = Effort(1200, 64, 0.3)
+"""Sharp gates and small noise leave draws alike for longer, and all data sets share one step."""
 
 
 class Trial(NamedTuple):
@@ -125,6 +127,11 @@ class Case(NamedTuple):
         if self.n_classes == 0:
             return GaussianExperts() if self.automatic else GaussianExperts(NOISE)
         return experts_for(self.n_classes)
+
+    @property
+    def effort(self) -> Effort:
+        """Lengths of its chains."""
+        return EFFORTS[self.sampler] if self.n_classes else OF_A_QUANTITY
 
     @property
     def priors(self) -> Priors:
@@ -251,7 +258,7 @@ def calibrate(
     if case.automatic:
         share = 4 if case.n_rows == N_ROWS else 16
         return _whole_fits(case, n_sets=max(n_sets // share, 1), seed=seed)
-    method, effort = samplers[case.sampler], EFFORTS[case.sampler]
+    method, effort = samplers[case.sampler], case.effort
     keys = jax.random.split(jax.random.key(seed), 4)
     points, targets = jax.jit(jax.vmap(partial(simulate, case=case)))(
         jax.random.split(keys[0], n_sets)
@@ -355,7 +362,7 @@ def restart(
     """Exact restarts: sweeps and new targets must preserve the distribution of exact draws."""
     method = samplers[case.sampler]
     expert, whitening = case.expert, whitening_of(case)
-    steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}
+    steps = {name: jnp.float32(case.effort.step) for name in method.steps}
 
     def sweep(carry: tuple[Any, Array], turn: Any) -> tuple[tuple[Any, Array], Scalar]:
         (state, targets), (count, key) = carry, turn
