@@ -71,7 +71,7 @@ def render(run: Run) -> str:
         cautions=cautions(run),
         parts=sorted(components, key=lambda part: -part.share),
         columns=shown.component_columns(run),
-        first=_first_shown(components),
+        first=max(components, key=lambda part: part.share, default=None),
         pictures=pictures,
         chains=chains,
         doubtful=parts.doubtful_rows(run),
@@ -155,11 +155,6 @@ def _pairs(run: Run) -> list[tuple[float, int, int]]:
     table = numbers.angles(run.model)
     pairs = zip(*np.triu_indices(len(table), 1), strict=True)
     return sorted((float(table[i, j]), int(i) + 1, int(j) + 1) for i, j in pairs)
-
-
-def _first_shown(components: list[parts.Part]) -> parts.Part | None:
-    """The component that most rows use."""
-    return max(components, key=lambda part: part.share, default=None)
 
 
 def _for_script(components: list[parts.Part], pictures: Any, chains: Any) -> dict[str, Any]:
