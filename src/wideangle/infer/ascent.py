@@ -91,11 +91,9 @@ class Minibatches(Batches):
     Parameters
     ----------
     seed
-        Integer; order and content of batch t depend on it and t only.
+        Order and content of batch t depend on it and t only.
     rows
         Array or SciPy CSR matrix (N, p); only the rows of a call are made dense.
-    targets, weights
-        Arrays (N,); targets are integers (classes) or have the precision of the rows.
     size
         Largest number of rows in a batch.
     mesh

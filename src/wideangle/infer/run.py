@@ -261,17 +261,9 @@ def _loop(
 
 
 class Progress:
-    """Context manager for a progress bar.
+    """Context manager for a progress bar of rounds, the first ones of warm-up.
 
-    Parameters
-    ----------
-    total
-        Number of rounds of the whole run.
-    n_warmup
-        How many of them are warm-up.
-    show
-        True: always. False: never. None: only on a terminal, and only if the run takes longer
-        than a second.
+    By default (``show=None``) on a terminal only, and only if the run takes longer than a second.
     """
 
     def __init__(self, total: int, n_warmup: int, show: bool | None = None) -> None:

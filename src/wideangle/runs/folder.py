@@ -40,14 +40,7 @@ PARTS = (MODEL, "settings.json", "metrics.json", "frame.json", SAMPLE)
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """The run in a folder.
-
-    Raises
-    ------
-    StorageError
-        The folder is not there, is no run, is incomplete, or a file in it was changed; the
-        message is one sentence.
-    """
+    """The run in a folder; StorageError if it is none, is incomplete, or was changed."""
     folder = Path(path)
     about = _about(folder)
     for name in PARTS:
@@ -80,14 +73,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 def write_run(run: Run, path: str | os.PathLike[str], *, force: bool = False) -> Run:
     """Write a run to a folder that appears only when it is complete; the run, with its path.
 
-    Parameters
-    ----------
-    run
-        What to write.
-    path
-        A folder that does not exist yet.
-    force
-        Put it in the place of an earlier run; anything else that exists is left alone.
+    With ``force`` it takes the place of an earlier run; anything else that exists is left alone.
     """
     folder = Path(path)
     check_free(folder, force=force)

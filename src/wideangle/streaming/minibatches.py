@@ -34,14 +34,8 @@ class StreamedMinibatches(Batches):
 
     Parameters
     ----------
-    seed
-        Whole number.
-    source
-        The rows.
-    encode
-        What is done to rows on their way.
-    width
-        Columns after that.
+    encode, width
+        What is done to rows on their way, and the number of columns after that.
     size
         Rows of a batch, at most.
     buffer_bytes

@@ -69,8 +69,6 @@ def survey(
 
     Parameters
     ----------
-    source, seed, n_sample, verbose
-        Where rows come from, and how many to sample.
     quantity
         Whether targets are numbers to predict, and not classes.
     share
