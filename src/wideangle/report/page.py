@@ -37,6 +37,8 @@ _LABEL = 24
 ALIKE = 25.0
 """Degrees below which two components are nearly the same."""
 _MOST_PAIRS = 3
+_UNKNOWN = ("rhat", "ess", "r2")
+"""Numbers that may have no value: without chains, and of held-out rows that are all alike."""
 
 
 def write(run: Run, output: Path) -> None:
@@ -88,10 +90,10 @@ def render(run: Run) -> str:
 
 
 def check_scores(run: Run) -> None:
-    """Refuse scores that are not known; only errors of scores and R-hat may be so."""
+    """Refuse scores that are not known; only errors of scores and :data:`_UNKNOWN` may be so."""
     for name, value in run.metrics.items():
         score = name.removesuffix("_error")
-        may_be_unknown = name in ("rhat", "ess") or (score != name and score in run.metrics)
+        may_be_unknown = name in _UNKNOWN or (score != name and score in run.metrics)
         if value is None and not may_be_unknown:
             place = "metrics.json" if run.path is None else run.path / "metrics.json"
             raise StorageError(f"{place}: {name!r} is null, and a page shows numbers; train again.")
