@@ -233,8 +233,6 @@ def _joined(parts: list[Any], axis: int = 0) -> Any:
 
 
 def _iteration(recipe: Recipe) -> Callable[..., Any]:
-    """One iteration of one chain."""
-
     def iteration(
         latents: Latents, steps: dict[str, Scalar], raw_key: Array, count: Array, *given: Any
     ) -> tuple[Latents, dict[str, Info]]:

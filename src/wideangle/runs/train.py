@@ -197,7 +197,6 @@ def _refitted(
 
 
 def _make_model(job: Job) -> Any:
-    """The estimator, not fitted."""
     model = estimator_of(job.kind)(random_state=job.seed).set_params(**job.options)
     if job.checkpoint is not None and model.presentation.resumes(model):
         model.set_params(checkpoint=job.checkpoint)

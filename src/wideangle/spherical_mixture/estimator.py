@@ -337,11 +337,9 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return files.load(cls, path)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are clusters."""
         return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
-        """Accepts sparse input."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

@@ -67,7 +67,6 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
 
 
 def _mixture(arrays: dict[str, np.ndarray], prefix: str, n_axes: int, dim: int) -> Mixture:
-    """A mixture whose arrays fit together."""
     found = Mixture(*(arrays[prefix + name] for name in Mixture._fields))
     shape = found.weights.shape
     good = len(shape) == n_axes + 1 and 0 not in shape

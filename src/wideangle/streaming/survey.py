@@ -176,7 +176,6 @@ class _Sums:
             self.of[label] = [a + b for a, b in zip(old, new, strict=True)]
 
     def packed(self) -> dict[str, np.ndarray]:
-        """All of it as arrays."""
         labels, parts = list(self.of), list(self.of.values())
         named = {f"sum_{i}": np.array([part[i] for part in parts]) for i in range(3)}
         return {"classes": np.array(labels), "binary": self.binary} | named
