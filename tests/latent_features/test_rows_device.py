@@ -8,6 +8,7 @@ from scipy import sparse
 
 from wideangle.latent_features.rows import device as device_rows
 from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.state import stats_of
 
 
 @pytest.mark.parametrize("is_sparse", [True, False])
@@ -22,15 +23,15 @@ def test_sums_are_those_of_the_host(monkeypatch, is_sparse, centred):
     offset = rng.normal(size=9) if centred else None
     host, vectors = MemoryRows(matrix, offset), rng.normal(size=(4, 9))
     used = (rng.random((50, 4)) < 0.3).astype(np.uint8)
-    there = device_rows.device_arrays(matrix, offset)
+    there = device_rows.DeviceRows(host).arrays
     numbers = np.array([3, 49, 0])
     np.testing.assert_allclose(there.products(vectors), host.products(vectors), atol=1e-12)
     np.testing.assert_allclose(there.cross(jnp.asarray(used, float)), host.cross(used), atol=1e-12)
     np.testing.assert_allclose(
         there.take(jnp.asarray(numbers)), host.dense_block(numbers), atol=1e-12
     )
-    np.testing.assert_allclose(there.energy(), host.row_energy(), atol=1e-12)
-    stats = jax.jit(lambda rows: rows.stats(used))(there)
+    np.testing.assert_allclose(there.energy(), host.row_energy, atol=1e-12)
+    stats = jax.jit(stats_of)(there, used)
     np.testing.assert_allclose(stats.gram, used.T.astype(float) @ used)
     assert float(stats.energy) == pytest.approx(host.energy)
     assert float(stats.count) == 50 * 9

@@ -39,7 +39,7 @@ from wideangle.latent_features.posterior import (
 )
 from wideangle.latent_features.predict import score
 from wideangle.latent_features.presentation import FeaturePresentation
-from wideangle.latent_features.rows import home_of, on_device, rows_for_sweeps, rows_in_memory
+from wideangle.latent_features.rows import home_of, on_device, rows_in_memory, rows_on_device
 from wideangle.latent_features.settings import (
     design_of,
     fingerprint_of,
@@ -238,7 +238,8 @@ class LatentFeatureModel(
     def _run(self, key: Any, matrix: Any, offset: np.ndarray | None) -> Fitted:
         """Search for features and run the chains on rows in memory."""
         in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
-        rows, there = rows_for_sweeps(matrix, offset, in_memory), on_device(matrix)
+        there = on_device(matrix)
+        rows = rows_on_device(in_memory) if there else [*in_memory]
         task = self._task(matrix.shape, self._plan(), on_device=there)
         inference = self.choice("inference")
         if inference.n_draws == AUTO:

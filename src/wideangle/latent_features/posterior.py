@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.fit import tolerance
@@ -216,11 +214,7 @@ class Matched(NamedTuple):
     """Features, kept or not, that most draws of one chain have and most of another lack."""
 
 
-def match(
-    draws: Sequence[Draw],
-    *,
-    chains: Any = None,
-) -> Matched:
+def match(draws: Sequence[Draw], *, chains: Any = None) -> Matched:
     """Find the features that matter and that draws have in common.
 
     Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)`, c the
@@ -284,23 +278,10 @@ def _candidates(searched: list[np.ndarray]) -> np.ndarray:
 def _assign(vectors: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Index of the vector of each centre, or -1: one to one, with the least total distance."""
     result = np.full(len(centres), -1)
-    closeness = CUTOFF - relative_distance(vectors, centres)
-    row, column = np.nonzero(closeness > 0.0)
-    if len(row) == 0:
-        return result
-    # Possible matches fall into groups, nearly all of one pair; the others are small.
-    n_nodes = len(vectors) + len(centres)
-    graph = coo_array((np.ones(len(row)), (row, len(vectors) + column)), (n_nodes, n_nodes))
-    group = connected_components(graph, directed=False)[1][row]
-    size = np.bincount(group)[group]
-    result[column[size == 1]] = row[size == 1]
-    for g in np.unique(group[size > 1]):
-        members = group == g
-        rows, columns = np.unique(row[members]), np.unique(column[members])
-        gain = np.maximum(closeness[np.ix_(rows, columns)], 0.0)
-        left, right = linear_sum_assignment(gain, maximize=True)
-        good = gain[left, right] > 0.0
-        result[columns[right[good]]] = rows[left[good]]
+    gain = np.maximum(CUTOFF - relative_distance(vectors, centres), 0.0)
+    rows, columns = linear_sum_assignment(gain, maximize=True)
+    close = gain[rows, columns] > 0.0
+    result[columns[close]] = rows[close]
     return result
 
 

@@ -30,13 +30,12 @@ def prepare(name: str, noise_scale: Any) -> tuple[MemoryRows, DeviceRows, Design
     """Rows of a data set on host and device, and the sampler's settings on an accelerator."""
     X = load(name).X
     scaling = learn_scaling(X, standardise=False)
-    prepared = scaling.apply(X)
-    rows = MemoryRows(*prepared)
+    rows = MemoryRows(*scaling.apply(X))
     prior, process = MutualAngularPrior(), IndianBuffet()
     design, values = design_of(
         prior, process, noise_scale, X.shape, scaling.scale, hamiltonian=True
     )
-    return rows, DeviceRows(*prepared), design, values
+    return rows, DeviceRows(rows), design, values
 
 
 def features(name: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Chunk(NamedTuple):
             pattern=self.pattern,
             log_odds=np.log(weights) - np.log1p(-weights),
             partners=partners_of(whole),
-            constant=-0.5 * (self.rows.row_energy() / noise + n_seen * np.log(2 * np.pi * noise)),
+            constant=-0.5 * (self.rows.row_energy / noise + n_seen * np.log(2 * np.pi * noise)),
         )
 
 

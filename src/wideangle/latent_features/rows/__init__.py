@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh
 from scipy import sparse
 
 from wideangle.latent_features.sampler.directions import Steps, Tuning, learn_steps, steps_of
@@ -29,7 +28,7 @@ from wideangle.latent_features.state import (
     with_room,
     worth,
 )
-from wideangle.sharding import current_mesh, dividing
+from wideangle.sharding import current_mesh
 from wideangle.types import Array, Key
 
 if TYPE_CHECKING:
@@ -198,10 +197,6 @@ class DenseRows(NamedTuple):
         """Squared lengths of the rows."""
         return jnp.sum(self.rows**2, axis=1)
 
-    def stats(self, assignments: Array) -> FeatureStats:
-        """Statistics of the rows."""
-        return stats_of(self, assignments)
-
 
 class ListedRows(NamedTuple):
     """Sparse rows for compiled programs on the CPU: entries row by row, never dense."""
@@ -246,28 +241,6 @@ class ListedRows(NamedTuple):
         return self.squares
 
 
-def listed_rows(matrix: Any, offset: np.ndarray | None, squares: np.ndarray) -> ListedRows:
-    """Rows of a CSR matrix, in JAX's default precision."""
-    dtype = jnp.result_type(float)
-    row_of = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
-    return ListedRows(
-        jnp.asarray(matrix.data, dtype),
-        jnp.asarray(row_of),
-        jnp.asarray(matrix.indices, jnp.int32),
-        jnp.zeros(matrix.shape[1], dtype) if offset is None else jnp.asarray(offset, dtype),
-        jnp.asarray(squares, dtype),
-    )
-
-
-def stats_of(rows: Any, assignments: Array) -> FeatureStats:
-    """Statistics of rows that a compiled program can read."""
-    energy = rows.energy()
-    assignments = assignments.astype(energy.dtype)
-    cross = rows.cross(assignments)
-    count = jnp.asarray(float(energy.shape[0] * cross.shape[1]), energy.dtype)
-    return FeatureStats(assignments.T @ assignments, cross, jnp.sum(energy), count)
-
-
 # ---------------------------------------------------------------- where rows live
 
 
@@ -308,14 +281,8 @@ def rows_in_memory(matrix: Any, offset: np.ndarray | None, n_chains: int = 1) ->
     return [ImputedRows(matrix, offset) for _ in range(n_chains)]
 
 
-def rows_for_sweeps(
-    matrix: Any, offset: np.ndarray | None, in_memory: list[MemoryRows]
-) -> list[Rows]:
-    """Rows for the sweeps of the same chains: those in memory, or on a device."""
-    if not on_device(matrix):
-        return [*in_memory]
+def rows_on_device(in_memory: list[MemoryRows]) -> list[Rows]:
+    """The same rows on a device, for the sweeps of the same chains."""
     from wideangle.latent_features.rows.device import DeviceRows
 
-    mesh: Mesh | None = current_mesh()
-    mesh = None if mesh is None else dividing(mesh, matrix.shape[0])
-    return [DeviceRows(matrix, offset, mesh)] * len(in_memory)
+    return [DeviceRows(in_memory[0])] * len(in_memory)

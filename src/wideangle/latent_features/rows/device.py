@@ -15,21 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh
-from scipy import sparse
 
-from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, kept, stats_of
+from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, kept
+from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
 from wideangle.latent_features.state import (
     Design,
     Draw,
     Features,
-    FeatureStats,
     more_room,
+    stats_of,
     with_room,
 )
-from wideangle.sharding import spread
+from wideangle.sharding import current_mesh, dividing, spread
 from wideangle.types import Array, Key
 
 BLOCK_ENTRIES = 2**24
@@ -47,13 +46,16 @@ class SparseRows(NamedTuple):
     """(B, E) index of the entry in its dense block, row by row."""
     offset: Array
     """(D,) subtracted from every row."""
-    block_rows: Array
-    """(B, rows of a block): 1, or 0 for padding rows of the last block."""
     squares: Array
     """(N,) squared lengths."""
 
+    @property
+    def size(self) -> int:
+        """Rows of a block."""
+        return rows_of_block(self.squares.shape[0], self.offset.shape[0])
+
     def _dense(self, values: Array, places: Array) -> Array:
-        shape = self.block_rows.shape[1], self.offset.shape[0]
+        shape = self.size, self.offset.shape[0]
         flat = jnp.zeros(shape[0] * shape[1], values.dtype)
         # Indices are unique and sorted, and padding is beyond the end: no atomics.
         flat = flat.at[places].set(
@@ -73,25 +75,22 @@ class SparseRows(NamedTuple):
 
     def cross(self, assignments: Array) -> Array:
         """Sum of the rows that use each feature, (K, D)."""
-        n_blocks, size = self.block_rows.shape
-        padded = (
-            jnp.zeros((n_blocks * size, assignments.shape[1]), assignments.dtype)
-            .at[: assignments.shape[0]]
-            .set(assignments)
-        )
+        n_blocks = self.values.shape[0]
+        spare = n_blocks * self.size - assignments.shape[0]
+        padded = jnp.pad(assignments, ((0, spare), (0, 0)))
 
         def add(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
             values, places, here = part
             return total + here.T @ self._dense(values, places), None
 
         start = jnp.zeros((assignments.shape[1], self.offset.shape[0]), assignments.dtype)
-        blocks = padded.reshape(n_blocks, size, -1)
+        blocks = padded.reshape(n_blocks, self.size, -1)
         total, _ = lax.scan(add, start, (self.values, self.places, blocks))
         return total - jnp.sum(assignments, axis=0)[:, None] * self.offset
 
     def take(self, numbers: Array) -> Array:
         """Some rows, dense."""
-        size, dim = self.block_rows.shape[1], self.offset.shape[0]
+        size, dim = self.size, self.offset.shape[0]
 
         def one(number: Array) -> Array:
             values, places = self.values[number // size], self.places[number // size]
@@ -105,69 +104,50 @@ class SparseRows(NamedTuple):
         """Squared lengths of the rows."""
         return self.squares
 
-    def stats(self, assignments: Array) -> FeatureStats:
-        """Statistics of the rows."""
-        return stats_of(self, assignments)
+
+def rows_of_block(n_rows: int, dim: int) -> int:
+    """Rows of each block of sparse rows."""
+    return max(1, min(n_rows, BLOCK_ENTRIES // dim))
 
 
-def device_arrays(matrix: Any, offset: np.ndarray | None) -> DenseRows | SparseRows:
-    """Rows on JAX's default device, in its default precision."""
-    dtype = jnp.result_type(float)
-    dim = matrix.shape[1]
-    if not sparse.issparse(matrix):
-        rows = jnp.asarray(matrix, dtype)
-        return DenseRows(rows if offset is None else rows - jnp.asarray(offset, dtype))
-    matrix = sparse.csr_matrix(matrix, copy=True)
-    matrix.sum_duplicates()  # this also sorts each row
-    shift = np.zeros(dim) if offset is None else np.asarray(offset, np.float64)
-    size = max(1, min(matrix.shape[0], BLOCK_ENTRIES // dim))
-    starts = np.arange(0, matrix.shape[0], size)
-    ends = np.minimum(starts + size, matrix.shape[0])
-    most = int(np.max(matrix.indptr[ends] - matrix.indptr[starts], initial=1))
+def sparse_blocks(rows: MemoryRows) -> SparseRows:
+    """Sparse rows on JAX's default device, in its default precision."""
+    dtype, dim = jnp.result_type(float), rows.dim
+    size = rows_of_block(rows.n_rows, dim)
+    starts = rows.matrix.indptr[: rows.n_rows : size]
+    most = int(np.max(np.diff(starts, append=rows.matrix.nnz), initial=1))
     values = np.zeros((len(starts), most))
     places = np.tile(size * dim + np.arange(most, dtype=np.int32), (len(starts), 1))
-    row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    for b, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        part = slice(matrix.indptr[start], matrix.indptr[end])
-        n = part.stop - part.start
-        values[b, :n] = matrix.data[part]
-        places[b, :n] = (row_of[part] - start) * dim + matrix.indices[part]
-    filled = np.zeros((len(starts), size))
-    for b, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        filled[b, : end - start] = 1.0
-    squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
-    squares += shift @ shift - 2 * (matrix @ shift)
+    block = rows.row_of // size
+    index = block, np.arange(rows.matrix.nnz) - starts[block]
+    values[index] = rows.matrix.data
+    places[index] = rows.row_of % size * dim + rows.matrix.indices
     return SparseRows(
         jnp.asarray(values, dtype),
         jnp.asarray(places),
-        jnp.asarray(shift, dtype),
-        jnp.asarray(filled, dtype),
-        jnp.asarray(squares, dtype),
+        jnp.asarray(np.zeros(dim) if rows.offset is None else rows.offset, dtype),
+        jnp.asarray(rows.row_energy, dtype),
     )
 
 
 class DeviceRows(Rows):
-    """Rows on JAX's default device, or (dense) spread over several; chains take turns.
-
-    Parameters
-    ----------
-    matrix, offset
-        As for ``MemoryRows``.
-    mesh
-        Devices to spread the rows over.
-    """
+    """Rows on JAX's default device, or (dense) spread over several; chains take turns."""
 
     at_once = CHUNK
 
-    def __init__(self, matrix: Any, offset: np.ndarray | None, mesh: Mesh | None = None) -> None:
-        self.n_rows, self.dim = matrix.shape
+    def __init__(self, rows: MemoryRows) -> None:
+        self.n_rows, self.dim = rows.n_rows, rows.dim
         self.turn = threading.Lock()
-        self._mesh = None if sparse.issparse(matrix) else mesh
-        if self._mesh is None:
-            self.arrays = device_arrays(matrix, offset)
+        self._mesh, mesh = None, current_mesh()
+        self.arrays: Any
+        if rows.is_sparse:
+            self.arrays = sparse_blocks(rows)
+        elif mesh is None:
+            self.arrays = DenseRows(jnp.asarray(rows.matrix, jnp.result_type(float)))
         else:
-            whole = matrix if offset is None else matrix - offset.astype(matrix.dtype)
-            self.arrays = DenseRows(spread(whole.astype(jnp.result_type(float)), self._mesh))
+            self._mesh = dividing(mesh, self.n_rows)
+            whole = rows.matrix.astype(jnp.result_type(float), copy=False)
+            self.arrays = DenseRows(spread(whole, self._mesh))
 
     def begin(self, key: Key, features: Features) -> Features:
         """Assignments on the devices of their rows."""
