@@ -34,7 +34,6 @@ from wideangle.latent_features.posterior import (
     gather,
     match,
     some_draws,
-    to_arviz,
     trace,
 )
 from wideangle.latent_features.predict import score
@@ -65,6 +64,7 @@ from wideangle.settings import (
 from wideangle.sharding import in_own_threads, n_threads, reading_share
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.sources import neighbours
+from wideangle.types import as_dense
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
@@ -557,22 +557,33 @@ class LatentFeatureModel(
         one row at a time and is unreliable for wide rows (see its ``pareto_k``); leaving out
         entries, :meth:`score_entries`, compares models better.
         """
+        from wideangle.arviz_adapter import to_arviz  # optional, and slow to import
+
         check_is_fitted(self)
-        columns, raw = self.presentation(self).entry_names(), self.posterior_
-        if X is None:
-            return to_arviz(self.trace_, raw, columns)
-        X = self._check(X, reset=False)
-        matrix, offset = self.scaling_.apply(X)
-        units = n_observed(X) * np.log(self.scaling_.scale)
-        found = np.stack(
-            [
-                score.log_likelihood([draw], matrix, self._seed, offset=offset) - units
-                for draw in self.chains_.draws
+        raw, trace = self.posterior_, self.trace_.values
+        groups: dict[str, Any] = {"posterior": trace, "posterior_raw": raw.values}
+        coords: dict[str, Any] = {"column": self.presentation(self).entry_names()}
+        if X is not None:
+            X, matrix, offset = self._scaled(X)
+            units = n_observed(X) * np.log(self.scaling_.scale)
+            draws = self.chains_.draws
+            found = [
+                [
+                    score.log_likelihood([draws[i]], matrix, self._seed, offset=offset) - units
+                    for i in members[: raw.n_draws]
+                ]
+                for members in self.chains_.members
             ]
-        )
-        by_chain = [found[self.chains_.chains == c][: raw.n_draws] for c in range(raw.n_chains)]
-        observed = X.toarray() if sparse.issparse(X) else X
-        return to_arviz(self.trace_, raw, columns, np.stack(by_chain), observed)
+            # The trace has every sweep; all groups must have the same draws.
+            thin = self.trace_.n_draws // raw.n_draws
+            kept = slice(thin - 1, thin * raw.n_draws, thin)
+            groups["posterior"] = {name: values[:, kept] for name, values in trace.items()}
+            groups["log_likelihood"] = {"x": np.array(found)}
+            groups["observed_data"] = {"rows": as_dense(X, slice(None), X.dtype)}
+            coords["row"] = np.arange(X.shape[0])
+        of_features = {name: ["feature"] for name in ("weights", "counts")}
+        dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
+        return to_arviz(groups, coords=coords, dims=dims | of_features)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

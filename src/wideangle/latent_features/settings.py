@@ -40,17 +40,6 @@ BLOCK_ENTRIES = 2**20
 """Entries read at once."""
 
 
-class Values(NamedTuple):
-    """Hyperparameters in the units of the scaled rows; None is to be learned."""
-
-    alpha: float | None
-    discount: float
-    strength: float
-    noise_variance: float | None
-    concentration: float
-    rate: float | None
-
-
 class Scaling(NamedTuple):
     """Rows are shifted by column and divided by one number before they are modelled."""
 
@@ -174,12 +163,15 @@ def design_of(
     scale: float,
     *,
     hamiltonian: bool = False,
-) -> tuple[Design, Values]:
-    """The sampler's settings and values, for rows divided by ``scale``."""
+) -> tuple[Design, Hyper]:
+    """The sampler's settings and initial values, for rows divided by ``scale``.
+
+    None stands for a value that :func:`first_guess` fits to the start of a chain.
+    """
     learned = set()
     dim = shape[1]
 
-    def value(name: str, setting: Any, start: float | None) -> float | None:
+    def value(name: str, setting: Any, start: float | None) -> Any:
         if setting == LEARN:
             learned.add(name)
             return start
@@ -215,10 +207,11 @@ def design_of(
         n_births=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
         n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 16)),
     )
-    return design, Values(alpha, discount, strength, noise, concentration, rate)
+    buffet: Any = Buffet(alpha, discount, strength)
+    return design, Hyper(buffet, noise, concentration, rate)
 
 
-def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyper:
+def first_guess(start: Start, values: Hyper, design: Design, rows: Rows) -> Hyper:
     """Initial hyperparameters; learned ones are fitted to the start."""
     n_features = len(start.features)
     harmonic = np.sum(1.0 / np.arange(1, rows.n_rows + 1))
@@ -229,13 +222,14 @@ def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyp
     elif rate is None:
         shape = design.magnitude_shape
         rate = (shape * n_features + design.rate.shape) / (lengths.sum() + design.rate.rate)
-    alpha = max(n_features, 1) / harmonic if values.alpha is None else values.alpha
+    mass, discount, strength = values.buffet
+    mass = max(n_features, 1) / harmonic if mass is None else mass
     noise = start.noise_variance if values.noise_variance is None else values.noise_variance
 
-    def number(value: float) -> jax.Array:
+    def number(value: Any) -> jax.Array:
         return jnp.asarray(value, jnp.result_type(float))
 
-    buffet = Buffet(*map(number, (alpha, values.discount, values.strength)))
+    buffet = Buffet(*map(number, (mass, discount, strength)))
     return Hyper(buffet, *map(number, (max(noise, 1e-8), values.concentration, rate)))
 
 
