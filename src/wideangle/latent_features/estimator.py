@@ -247,7 +247,9 @@ class LatentFeatureModel(
             if inference.n_warmup is None and not task.design.hamiltonian:
                 # Chains climb before they begin, and have no step sizes to tune.
                 plan = plan._replace(n_warmup=CLIMB)
-            task = replace(task, plan=plan, max_time=self._max_time())
+            longest = inference.max_time
+            longest = self.presentation.max_time if longest is None else longest
+            task = replace(task, plan=plan, max_time=longest)
         settings = self._plain_settings() | {"on_device": there}
         if self.checkpoint is not None:
             mark = fingerprint_of(settings, matrix, offset, self._seed)
@@ -295,7 +297,7 @@ class LatentFeatureModel(
         folder : path, optional
             Where assignments are kept during the fit; by default the system's temporary folder.
         """
-        from wideangle.latent_features.rows import disk, first_passes
+        from wideangle.latent_features.rows import disk
 
         self._validate_params()
         self._check_settings(source.shape[1])
@@ -314,9 +316,8 @@ class LatentFeatureModel(
         key = self._draw_seed()
         share = reading_share(len(source.starts) - 1)
         _, own = neighbours(source, share)
-        slices = first_passes.SlicedSource(own)
-        self.scaling_ = learn_scaling(slices, standardise=self.standardise, share=share)
-        sample, some = first_passes.draw_sample(source, self._seed, share)
+        self.scaling_ = learn_scaling(own, standardise=self.standardise, share=share)
+        sample, some = disk.draw_sample(source, self._seed, share)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
         task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
@@ -381,11 +382,6 @@ class LatentFeatureModel(
         n_draws = None if chosen.n_draws == AUTO else chosen.n_draws
         given = {"n_warmup": chosen.n_warmup, "n_draws": n_draws, "thin": chosen.thin}
         return Plan(**{k: v for k, v in given.items() if v is not None})
-
-    def _max_time(self) -> float:
-        """Time limit in seconds for chains without a given length."""
-        chosen = self.choice("inference").max_time
-        return self.presentation.max_time if chosen is None else chosen
 
     def _task(self, shape: tuple[int, int], plan: Plan, *, on_device: bool = False) -> Task:
         """Everything that defines the fit."""
@@ -491,12 +487,10 @@ class LatentFeatureModel(
         entries set to NaN and compare settings by the mean log density: this score does not reward
         extra features as such.
         """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
+        X, matrix, offset = self._scaled(X)
         mask = mask if sparse.issparse(mask) else np.asarray(mask, bool)
         if mask.shape != X.shape:
             raise ValueError(f"mask: must have the shape of X, {X.shape}, got {mask.shape}.")
-        matrix, offset = self.scaling_.apply(X)
         draws, _ = some_draws(self.chains_)
         found = score.score_entries(draws, matrix, mask, self._seed, offset=offset)
         shift, scale = self.scaling_
