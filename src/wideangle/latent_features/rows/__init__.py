@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from scipy import sparse
 
 from wideangle.latent_features.sampler.directions import Steps, Tuning, learn_steps, steps_of
@@ -196,49 +195,6 @@ class DenseRows(NamedTuple):
     def energy(self) -> Array:
         """Squared lengths of the rows."""
         return jnp.sum(self.rows**2, axis=1)
-
-
-class ListedRows(NamedTuple):
-    """Sparse rows for compiled programs on the CPU: entries row by row, never dense."""
-
-    values: Array
-    rows: Array
-    """Row of each entry, rising."""
-    columns: Array
-    offset: Array
-    """(D,) subtracted from every row."""
-    squares: Array
-    """(N,) squared lengths of the rows."""
-
-    def products(self, vectors: Array) -> Array:
-        """Inner products of each row with each vector, (N, K)."""
-
-        def one(vector: Array) -> Array:
-            terms = self.values * vector[self.columns]
-            n_rows = self.squares.shape[0]
-            total = jax.ops.segment_sum(terms, self.rows, n_rows, indices_are_sorted=True)
-            return total - vector @ self.offset
-
-        return lax.map(one, vectors).T
-
-    def cross(self, assignments: Array) -> Array:
-        """Sum of the rows that use each feature, (K, D)."""
-
-        def one(column: Array) -> Array:
-            terms = self.values * column[self.rows]
-            total = jax.ops.segment_sum(terms, self.columns, self.offset.shape[0])
-            return total - jnp.sum(column) * self.offset
-
-        return lax.map(one, assignments.T)
-
-    def take(self, numbers: Array) -> Array:
-        """Some rows, dense."""
-        chosen = jnp.arange(self.squares.shape[0])[:, None] == numbers
-        return self.cross(chosen.astype(self.values.dtype))
-
-    def energy(self) -> Array:
-        """Squared lengths of the rows."""
-        return self.squares
 
 
 # ---------------------------------------------------------------- where rows live

@@ -1,7 +1,5 @@
 """Rows on a GPU (or any JAX device) as the latent feature model needs them.
 
-Dense rows are one array. Sparse rows stay sparse: blocks of rows are made dense one at a time,
-inside the compiled program, so that matrix units do the work and memory grows by one block only.
 Many sweeps run as one program, without the host in between.
 """
 
@@ -9,14 +7,13 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, kept
+from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, csr, kept
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
@@ -31,103 +28,8 @@ from wideangle.latent_features.state import (
 from wideangle.sharding import current_mesh, dividing, spread
 from wideangle.types import Array, Key
 
-BLOCK_ENTRIES = 2**24
-"""Entries of a block of sparse rows while it is dense."""
 CHUNK = 20
 """Most sweeps per program; the host checks in between."""
-
-
-class SparseRows(NamedTuple):
-    """Rows in blocks of the same number of rows; the entries of a block padded with zeros."""
-
-    values: Array
-    """(B, E)"""
-    places: Array
-    """(B, E) index of the entry in its dense block, row by row."""
-    offset: Array
-    """(D,) subtracted from every row."""
-    squares: Array
-    """(N,) squared lengths."""
-
-    @property
-    def size(self) -> int:
-        """Rows of a block."""
-        return rows_of_block(self.squares.shape[0], self.offset.shape[0])
-
-    def _dense(self, values: Array, places: Array) -> Array:
-        shape = self.size, self.offset.shape[0]
-        flat = jnp.zeros(shape[0] * shape[1], values.dtype)
-        # Indices are unique and sorted, and padding is beyond the end: no atomics.
-        flat = flat.at[places].set(
-            values, mode="drop", unique_indices=True, indices_are_sorted=True
-        )
-        return flat.reshape(shape)
-
-    def products(self, vectors: Array) -> Array:
-        """Inner products of each row with each vector, (N, K)."""
-
-        def block(part: tuple[Array, Array]) -> Array:
-            return self._dense(*part) @ vectors.T
-
-        found = lax.map(block, (self.values, self.places))
-        found = found.reshape(-1, vectors.shape[0])[: self.squares.shape[0]]
-        return found - vectors @ self.offset
-
-    def cross(self, assignments: Array) -> Array:
-        """Sum of the rows that use each feature, (K, D)."""
-        n_blocks = self.values.shape[0]
-        spare = n_blocks * self.size - assignments.shape[0]
-        padded = jnp.pad(assignments, ((0, spare), (0, 0)))
-
-        def add(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
-            values, places, here = part
-            return total + here.T @ self._dense(values, places), None
-
-        start = jnp.zeros((assignments.shape[1], self.offset.shape[0]), assignments.dtype)
-        blocks = padded.reshape(n_blocks, self.size, -1)
-        total, _ = lax.scan(add, start, (self.values, self.places, blocks))
-        return total - jnp.sum(assignments, axis=0)[:, None] * self.offset
-
-    def take(self, numbers: Array) -> Array:
-        """Some rows, dense."""
-        size, dim = self.size, self.offset.shape[0]
-
-        def one(number: Array) -> Array:
-            values, places = self.values[number // size], self.places[number // size]
-            column = jnp.where(places // dim == number % size, places % dim, dim)
-            row = jnp.zeros(dim, values.dtype)
-            return row.at[column].set(values, mode="drop") - self.offset
-
-        return lax.map(one, numbers)
-
-    def energy(self) -> Array:
-        """Squared lengths of the rows."""
-        return self.squares
-
-
-def rows_of_block(n_rows: int, dim: int) -> int:
-    """Rows of each block of sparse rows."""
-    return max(1, min(n_rows, BLOCK_ENTRIES // dim))
-
-
-def sparse_blocks(rows: MemoryRows) -> SparseRows:
-    """Sparse rows on JAX's default device, in its default precision."""
-    dtype, dim = jnp.result_type(float), rows.dim
-    size = rows_of_block(rows.n_rows, dim)
-    starts = rows.matrix.indptr[: rows.n_rows : size]
-    most = int(np.max(np.diff(starts, append=rows.matrix.nnz), initial=1))
-    values = np.zeros((len(starts), most))
-    places = np.tile(size * dim + np.arange(most, dtype=np.int32), (len(starts), 1))
-    block = rows.row_of // size
-    index = block, np.arange(rows.matrix.nnz) - starts[block]
-    values[index] = rows.matrix.data
-    places[index] = rows.row_of % size * dim + rows.matrix.indices
-    return SparseRows(
-        jnp.asarray(values, dtype),
-        jnp.asarray(places),
-        jnp.asarray(np.zeros(dim) if rows.offset is None else rows.offset, dtype),
-        jnp.asarray(rows.row_energy, dtype),
-    )
 
 
 class DeviceRows(Rows):
@@ -141,7 +43,7 @@ class DeviceRows(Rows):
         self._mesh, mesh = None, current_mesh()
         self.arrays: Any
         if rows.is_sparse:
-            self.arrays = sparse_blocks(rows)
+            self.arrays = csr.blocked(rows)
         elif mesh is None:
             self.arrays = DenseRows(jnp.asarray(rows.matrix, jnp.result_type(float)))
         else:
@@ -204,42 +106,38 @@ def _advance(
     n_sweeps: Array,
     n_warmup: Array,
     state: tuple[Features, Tuning],
-    rows: DenseRows | SparseRows,
+    rows: DenseRows | csr.BlockedRows,
     design: Design,
 ) -> tuple[Any, Any, Array]:
     """``n_sweeps`` sweeps, at most :data:`CHUNK`, or as many as there is room for."""
 
-    def sweep(carry: Any) -> Any:
-        (features, tuning), reports, done, _ = carry
-        warming = first + done < n_warmup
+    def one(state: Any, index: Array) -> Any:
+        features, tuning = state
+        warming = index < n_warmup
         steps = steps_of(tuning, warming)
         moved, info, overflow = sweep_on_device(
-            jax.random.fold_in(key, first + done), features, rows, design, steps, fixed_length=True
+            jax.random.fold_in(key, index), features, rows, design, steps, fixed_length=True
         )
         if design.hamiltonian:
             tuning = _choose(warming & ~overflow, learn_steps(tuning, info.moved), tuning)
         moved = _choose(~overflow, moved, features)
-        reports = jax.tree.map(
-            lambda all_, one: all_.at[done].set(one), reports, (info, moved.hyper)
-        )
-        return (moved, tuning), reports, done + ~overflow, overflow
+        return (moved, tuning), (info, moved.hyper), overflow
+
+    def sweep(carry: Any) -> Any:
+        state, reports, done, _ = carry
+        state, report, overflow = one(state, first + done)
+        reports = jax.tree.map(lambda all_, new: all_.at[done].set(new), reports, report)
+        return state, reports, done + ~overflow, overflow
 
     def goes_on(carry: Any) -> Array:
         _, _, done, overflow = carry
         return (done < n_sweeps) & ~overflow
 
-    shapes = jax.eval_shape(partial(_report, design=design), key, state, rows)
+    _, shapes, _ = jax.eval_shape(one, state, first)
     reports = jax.tree.map(lambda s: jnp.zeros((CHUNK, *s.shape), s.dtype), shapes)
     start = state, reports, jnp.zeros((), jnp.int32), jnp.array(False)
     state, reports, done, _ = jax.lax.while_loop(goes_on, sweep, start)
     return state, reports, done
-
-
-def _report(key: Key, state: Any, rows: Any, design: Design) -> Any:
-    """The report of one sweep, for its shapes."""
-    features, tuning = state
-    moved, info, _ = sweep_on_device(key, features, rows, design, steps_of(tuning, False))
-    return info, moved.hyper
 
 
 def _choose(condition: Array, new: Any, old: Any) -> Any:

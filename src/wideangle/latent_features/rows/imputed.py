@@ -89,9 +89,7 @@ class ImputedRows(MemoryRows):
     def _expected(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         rows, columns = self._where
         mean = _entries_of_product(assignments, np.ascontiguousarray(vectors.T), rows, columns)
-        if self.offset is not None:
-            mean += self.offset[columns]
-        return mean
+        return mean + self.offset[columns]
 
     def _entries(self) -> np.ndarray:
         return self.matrix.data if self.is_sparse else self.matrix

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, ListedRows, kept
+from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, csr, kept
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.sweep import (
     SweepStart,
@@ -65,9 +65,6 @@ class MemoryRows(HostRows):
     def __init__(self, matrix: Any, offset: Any = None) -> None:
         dtype = np.float32 if getattr(matrix, "dtype", None) == np.float32 else np.float64
         self.matrix: Any
-        self.offset: np.ndarray | None = None
-        if offset is not None and np.any(offset):
-            self.offset = np.asarray(offset, dtype)
         if sparse.issparse(matrix):
             self.matrix = sparse.csr_matrix(matrix, dtype=dtype)
             if not self.matrix.has_canonical_format:
@@ -76,12 +73,13 @@ class MemoryRows(HostRows):
                 self.matrix.sum_duplicates()
         else:
             self.matrix = np.ascontiguousarray(matrix, dtype)
-            if self.offset is not None:
-                self.matrix, self.offset = self.matrix - self.offset, None
         if len(self.matrix.shape) != 2:  # noqa: PLR2004
             raise ValueError(f"rows must form a matrix, got shape {self.matrix.shape}")
-        if self.offset is not None and self.offset.shape != (self.dim,):
+        self.offset = np.zeros(self.dim, dtype) if offset is None else np.asarray(offset, dtype)
+        if self.offset.shape != (self.dim,):
             raise ValueError(f"offset must have shape ({self.dim},), got {self.offset.shape}")
+        if not self.is_sparse and np.any(self.offset):
+            self.matrix, self.offset = self.matrix - self.offset, np.zeros(self.dim, dtype)
 
     @property
     def n_rows(self) -> int:
@@ -113,7 +111,7 @@ class MemoryRows(HostRows):
         """Squared length of each row, shape (N,), in float64."""
         if self.is_sparse:
             entries = self.matrix.data.astype(float)
-            offset = np.zeros(self.dim) if self.offset is None else self.offset.astype(float)
+            offset = self.offset.astype(float)
             terms = entries * (entries - 2.0 * offset[self.matrix.indices])
             energy = np.bincount(self.row_of, terms, self.n_rows) + offset @ offset
             return np.maximum(energy, 0.0)  # rounding may make that of the offset itself negative
@@ -136,11 +134,9 @@ class MemoryRows(HostRows):
         by_column = np.ascontiguousarray(vectors.T)
         found = np.zeros((self.n_rows, len(vectors)), self.dtype)
         work = self.matrix.nnz * len(vectors)
-        self._in_threads(
-            work, lambda first, last: _products(*self._parts(), by_column, found, first, last)
-        )
-        if self.offset is not None:
-            found -= vectors @ self.offset
+        given = *self._parts(), by_column, found
+        self._in_threads(work, lambda first, last: csr.add_products(*given, first, last))
+        found -= vectors @ self.offset
         return found
 
     def cross(self, assignments: np.ndarray) -> np.ndarray:
@@ -156,10 +152,10 @@ class MemoryRows(HostRows):
         assignments = np.ascontiguousarray(assignments, np.uint8)
 
         def partial(first: int, last: int) -> np.ndarray:
-            return _cross(*self._parts(), assignments, self.dim, first, last)
+            return csr.sums_of_rows(*self._parts(), assignments, self.dim, first, last)
 
         total = np.sum(self._in_threads(work, partial), axis=0).T.copy()
-        return total if self.offset is None else total - np.outer(counts, self.offset)
+        return total - np.outer(counts, self.offset)
 
     def take(self, rows: np.ndarray) -> MemoryRows:
         """The same view of a subset of the rows."""
@@ -167,14 +163,13 @@ class MemoryRows(HostRows):
 
     def scaled(self, factor: float) -> MemoryRows:
         """The same rows times a number."""
-        offset = None if self.offset is None else self.offset * factor
         # The product of a float32 matrix with a NumPy scalar would be float64.
-        return MemoryRows((self.matrix * factor).astype(self.dtype, copy=False), offset)
+        matrix = (self.matrix * factor).astype(self.dtype, copy=False)
+        return MemoryRows(matrix, self.offset * factor)
 
     def dense_block(self, rows: np.ndarray | slice) -> np.ndarray:
         """Some rows as a new dense array, offset subtracted: for small subsets only."""
-        block = as_dense(self.matrix, rows, self.dtype)
-        return block.copy() if self.offset is None else block - self.offset
+        return as_dense(self.matrix, rows, self.dtype) - self.offset
 
     def start_search(self) -> None:
         """Prepare for a search for features: nothing to do for complete rows."""
@@ -238,18 +233,11 @@ class MemoryRows(HostRows):
         return _attached(moved, columns, features.room)
 
     @cached_property
-    def arrays(self) -> DenseRows | ListedRows:
+    def arrays(self) -> DenseRows | csr.ListedRows:
         """The rows for compiled programs, in JAX's default precision."""
-        dtype = jnp.result_type(float)
         if self.is_sparse:
-            return ListedRows(
-                jnp.asarray(self.matrix.data, dtype),
-                jnp.asarray(self.row_of),
-                jnp.asarray(self.matrix.indices, jnp.int32),
-                jnp.asarray(np.zeros(self.dim) if self.offset is None else self.offset, dtype),
-                jnp.asarray(self.row_energy, dtype),
-            )
-        arrays = DenseRows(jnp.asarray(self.matrix, dtype))
+            return csr.listed(self)
+        arrays = DenseRows(jnp.asarray(self.matrix, jnp.result_type(float)))
         if self._fixed and arrays.rows.dtype == self.dtype:
             self.matrix = np.asarray(arrays.rows)  # one matrix, shared
         return arrays
@@ -325,43 +313,6 @@ def _attached(features: Features, stored: Any, room: int) -> Features:
         room = features.room
     features = with_room(features, room)
     return features._replace(assignments=_columns(features, stored, room))
-
-
-@njit()
-def _products(data, indices, indptr, vectors, found, first, last):
-    """Add x_n . v_k to ``found``; ``vectors`` is (D, K), so that the inner loop is contiguous."""
-    width = vectors.shape[1]
-    for n in range(first, last):
-        for i in range(indptr[n], indptr[n + 1]):
-            x, d = data[i], indices[i]
-            for k in range(width):
-                found[n, k] += x * vectors[d, k]
-
-
-@njit()
-def _cross(data, indices, indptr, assignments, dim, first, last):
-    """Sum of the rows of each feature, (D, K): an entry touches one line of the result.
-
-    A row with few features costs entries x features; with many, a whole line at once is faster.
-    """
-    width = assignments.shape[1]
-    total = np.zeros((dim, width))
-    active = np.empty(width, np.int64)
-    for n in range(first, last):
-        n_active = 0
-        for k in range(width):
-            active[n_active] = k
-            n_active += assignments[n, k]
-        if n_active * 6 < width:
-            for i in range(indptr[n], indptr[n + 1]):
-                for j in range(n_active):
-                    total[indices[i], active[j]] += data[i]
-        else:
-            for i in range(indptr[n], indptr[n + 1]):
-                x, d = data[i], indices[i]
-                for k in range(width):
-                    total[d, k] += x * assignments[n, k]
-    return total
 
 
 @njit()
