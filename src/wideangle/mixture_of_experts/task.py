@@ -209,7 +209,7 @@ def _build_priors(
     """Priors of gate and flattened experts from what was chosen."""
     sizes = n_columns, n_columns * expert.n_outputs
     # In units of the scores: for a quantity, 0.7 was measured to be good enough.
-    mean_scale = MEAN_SCALE if expert.floor is not None else 1.0 / math.sqrt(n_columns)
+    mean_scale = MEAN_SCALE if not expert.alike else 1.0 / math.sqrt(n_columns)
     built = []
     for name, one, size in zip(("gate", "experts"), _pair_of(prior), sizes, strict=True):
         if isinstance(one, Settings):
