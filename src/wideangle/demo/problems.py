@@ -74,7 +74,7 @@ def experts(seed: int) -> Result:
     return Result(
         _run("moe", model, rows, "mixture_data", seed, stages),
         "Which of four hidden rules holds where? 500 rows to learn from",
-        ("accuracy", "log-loss", "mean angle, all draws", "experts in use"),
+        ("accuracy", "log-loss", "mean angle", "experts in use"),
         table,
     )
 
