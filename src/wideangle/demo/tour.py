@@ -17,7 +17,7 @@ from wideangle.report import page
 from wideangle.runs.folder import write_run
 from wideangle.storage.files import write
 
-_EXPERT_HEAD = ("accuracy", "log-loss", "mean angle, all draws", "experts in use")
+_EXPERT_HEAD = ("accuracy", "log-loss", "mean angle", "in use")
 _FEATURE_HEAD = ("shapes found", "error of new images")
 TITLES = {
     "experts": "Which of four hidden rules holds where? 500 rows to learn from",

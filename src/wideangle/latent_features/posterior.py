@@ -196,7 +196,7 @@ def to_arviz(
 
 
 class Matched(NamedTuple):
-    """Components shared by draws, in falling order of energy."""
+    """Components shared by draws, the largest energy first."""
 
     components: np.ndarray
     """(K, D): mean vector over the draws that have the component."""

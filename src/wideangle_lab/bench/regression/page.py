@@ -1,6 +1,7 @@
-"""Write docs/regression.md from the record.
+"""Write docs/regression-results.md from the record.
 
-``python -m wideangle_lab.bench.regression.page results/bench/regression.json docs/regression.md``
+``python -m wideangle_lab.bench.regression.page RECORD docs/regression-results.md``, where the
+record is ``results/bench/regression.json``.
 """
 
 from __future__ import annotations
