@@ -132,9 +132,11 @@ def test_activation_is_averaged_over_the_draws_that_have_the_component():
 
 def test_gibbs_activation_with_missing_entries(monkeypatch):
     monkeypatch.setattr(lfm_score, "ENUMERATED", -1)
+    monkeypatch.setattr(lfm_score, "SWEEPS", 4000)
+    monkeypatch.setattr(lfm_score, "SWEEPS_OF_ALL", 4000)
     draw = random_draw(5, 6, noise=1.0)
     rows = with_gaps(random_rows(draw, 10))
-    found = activation([draw], np.arange(5)[None], rows, 0, n_sweeps=4000)
+    found = activation([draw], np.arange(5)[None], rows, 0)
     np.testing.assert_allclose(found, brute_force(draw, rows)[1], atol=0.03)
 
 

@@ -38,9 +38,12 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A run for its page, and the lines of its table."""
+    """A run for its page, and its table."""
 
     run: Run
+    title: str
+    head: tuple[str, ...]
+    """Titles of the columns after the first."""
     rows: list[Row]
 
 
@@ -68,7 +71,12 @@ def experts(seed: int) -> Result:
     columns = tuple(Number(f"x{i + 1}") for i in range(X.shape[1]))
     frame = Encoding(columns, target=Target("y", ("no", "yes")))
     rows = _rows(frame, X, T, numbers[:N_TRAIN], numbers[N_TRAIN:])
-    return Result(_run("moe", model, rows, "mixture_data", seed, stages), table)
+    return Result(
+        _run("moe", model, rows, "mixture_data", seed, stages),
+        "Which of four hidden rules holds where? 500 rows to learn from",
+        ("accuracy", "log-loss", "mean angle", "experts in use"),
+        table,
+    )
 
 
 def features(seed: int) -> Result:
@@ -89,7 +97,12 @@ def features(seed: int) -> Result:
     names = (f"pixel {i // SIDE + 1},{i % SIDE + 1}" for i in range(SIDE**2))
     rows = _rows(Encoding(tuple(Number(name) for name in names)), data.X, new.X)
     more = {"image_shape": [SIDE, SIDE]}
-    return Result(_run("features", model, rows, "block_images", seed, stages, more), table)
+    return Result(
+        _run("features", model, rows, "block_images", seed, stages, more),
+        "Which shapes are 300 noisy images made of, and how many are there?",
+        ("shapes found", "error of new images"),
+        table,
+    )
 
 
 def experts_of(model: Any) -> tuple[str, str]:

@@ -218,6 +218,15 @@ class Draw(NamedTuple):
         return float(self.hyper.noise_variance)
 
 
+def stats_of(rows: Any, assignments: Array) -> FeatureStats:
+    """Statistics of rows that a compiled program can read."""
+    energy = rows.energy()
+    assignments = assignments.astype(energy.dtype)
+    cross = rows.cross(assignments)
+    count = jnp.asarray(float(energy.shape[0] * cross.shape[1]), energy.dtype)
+    return FeatureStats(assignments.T @ assignments, cross, jnp.sum(energy), count)
+
+
 def probes(n_rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries at which chains are watched, spread over the data."""
     index = np.arange(N_PROBES)

@@ -14,11 +14,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from wideangle.checks import check_labels, check_range, check_table, in_order
-from wideangle.mixture_of_experts import classes, files, stream
-from wideangle.mixture_of_experts.classes import experts_for
+from wideangle.mixture_of_experts import files, stream
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.mixture_of_experts.data import Data, counted
 from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
+from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
 
@@ -183,7 +183,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     def _keep_targets(self, targets: Any) -> None:
         self.classes_ = targets.labels
 
-    def _experts(self) -> ExpertLikelihood:
+    def _experts(self) -> LogisticExperts | SoftmaxExperts:
         return experts_for(len(self.classes_))
 
     def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
@@ -195,7 +195,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         return self._proba(self._rows(X))
 
     def _proba(self, rows: Any) -> np.ndarray:
-        proba = classes.predict(self._expert, self.posterior_, rows, self.chain_weights_)
+        proba = over_draws(self._expert.proba, self.posterior_, rows, self.chain_weights_)
         return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -210,11 +210,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Entropy of the predictions in nats: total, aleatoric (``expected``) and epistemic."""
-        rows = self._rows(X)
-        mean, expected = classes.predict_with_entropy(
-            self._expert, self.posterior_, rows, self.chain_weights_
-        )
-        total = entropy(mean)
+        answer, rows = self._expert.proba_and_entropy, self._rows(X)
+        found = over_draws(answer, self.posterior_, rows, self.chain_weights_)
+        total, expected = entropy(found[:, :-1]), found[:, -1]
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)
 

@@ -295,10 +295,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         """Most probable cluster of each row."""
         return np.argmax(self.predict_proba(X), axis=1)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
-        """Fit, and return the cluster of each training row."""
-        return self.fit(X, sample_weight=sample_weight).labels_
-
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of each row on the sphere; for ``"mcmc"`` the log of the mean over draws."""
         X = self._rows(X)
@@ -346,11 +342,9 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return files.load(cls, path)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are clusters."""
         return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
-        """Accepts sparse input."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

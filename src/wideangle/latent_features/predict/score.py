@@ -84,33 +84,21 @@ def log_likelihood(
     n_steps, n_walks
         See :func:`~wideangle.latent_features.predict.annealed.annealed_evidence`.
     """
+    by_draw = np.empty((len(draws), rows.shape[0]))
 
-    def evidence(fields: RowFields, draw_seed: int, first: int) -> np.ndarray:
+    def fill(chunk: Chunk, s: int, fields: RowFields, numbers: int) -> None:
         if len(fields.log_odds) <= ENUMERATED:
-            return enumerate_rows(fields)[0]
-        return annealed_evidence(fields, draw_seed, n_steps, n_walks, first)
+            by_draw[s, chunk.span] = enumerate_rows(fields)[0]
+        else:
+            found = annealed_evidence(fields, numbers, n_steps, n_walks, chunk.first)
+            by_draw[s, chunk.span] = found
 
-    result = np.empty(rows.shape[0])
-
-    def fill(chunk: Chunk) -> None:
-        by_draw = [
-            evidence(chunk.fields(draw), derived_seed(seed, s), chunk.first)
-            for s, draw in enumerate(draws)
-        ]
-        result[chunk.span] = logsumexp(by_draw, axis=0) - np.log(len(draws))
-
-    over_chunks(fill, rows, _most_features(draws), offset)
-    return result
+    _over_draws(fill, draws, rows, seed, offset)
+    return logsumexp(by_draw, axis=0) - np.log(len(draws))
 
 
 def activation(
-    draws: Sequence[Draw],
-    index: np.ndarray,
-    rows: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_sweeps: int | None = None,
+    draws: Sequence[Draw], index: np.ndarray, rows: Any, seed: int, *, offset: Any = None
 ) -> np.ndarray:
     """Posterior probability that each row has each component, (N, number of components).
 
@@ -125,25 +113,18 @@ def activation(
         found = np.flatnonzero(index[s] >= 0)
         total[span, found] += means[:, index[s, found]]
 
-    _over_activations(add, draws, rows, seed, offset, n_sweeps)
+    _over_activations(add, draws, rows, seed, offset)
     return total / np.maximum((index >= 0).sum(axis=0), 1)
 
 
-def expected_rows(
-    draws: Sequence[Draw],
-    rows: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_sweeps: int | None = None,
-) -> np.ndarray:
+def expected_rows(draws: Sequence[Draw], rows: Any, seed: int, *, offset: Any = None) -> np.ndarray:
     """Posterior mean of z W of each row, (N, D): rows without noise and offset, gaps filled in."""
     result = np.zeros(rows.shape)
 
     def add(span: slice, s: int, means: np.ndarray) -> None:
         result[span] += means @ np.asarray(draws[s].vectors, np.float64) / len(draws)
 
-    _over_activations(add, draws, rows, seed, offset, n_sweeps)
+    _over_activations(add, draws, rows, seed, offset)
     return result
 
 
@@ -153,22 +134,36 @@ def _over_activations(
     rows: Any,
     seed: int,
     offset: Any,
-    n_sweeps: int | None,
 ) -> None:
     """Call ``action`` with p(z = 1 | x) of some rows in one draw at a time; exact where cheap."""
-    if n_sweeps is None:  # their errors cancel in the mean over draws
-        n_sweeps = int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
+    # Their errors cancel in the mean over draws.
+    n_sweeps = int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
+
+    def one(chunk: Chunk, s: int, fields: RowFields, numbers: int) -> None:
+        if len(fields.log_odds) <= ENUMERATED:
+            means = enumerate_rows(fields)[1]
+        else:
+            means = walk(fields, numbers, STEPS, n_sweeps, n_streams=1).activation
+        action(chunk.span, s, means)
+
+    _over_draws(one, draws, rows, seed, offset)
+
+
+def _over_draws(
+    action: Callable[[Chunk, int, RowFields, int], None],
+    draws: Sequence[Draw],
+    rows: Any,
+    seed: int,
+    offset: Any,
+    hidden: Any = None,
+) -> None:
+    """Call ``action`` on chunks of rows with the number of a draw, its fields and its seed."""
 
     def one(chunk: Chunk) -> None:
         for s, draw in enumerate(draws):
-            fields = chunk.fields(draw)
-            if len(fields.log_odds) <= ENUMERATED:
-                means = enumerate_rows(fields)[1]
-            else:
-                means = walk(fields, derived_seed(seed, s), STEPS, n_sweeps, n_streams=1)[1]
-            action(chunk.span, s, means)
+            action(chunk, s, chunk.fields(draw), derived_seed(seed, s))
 
-    over_chunks(one, rows, _most_features(draws), offset)
+    over_chunks(one, rows, max(len(draw.weights) for draw in draws), offset, hidden)
 
 
 def sample_rows(draw: Draw, n_rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -212,18 +207,16 @@ def score_entries(
     base = np.zeros(len(truth)) if offset is None else np.asarray(offset, np.float64)[places[1]]
     mean, log_density = np.zeros(len(truth)), np.full(len(truth), -np.inf)
 
-    def add(chunk: Chunk) -> None:
+    def add(chunk: Chunk, s: int, fields: RowFields, numbers: int) -> None:
         spans = starts[chunk.first : chunk.span.stop + 1]
-        for s, draw in enumerate(draws):
-            fields, numbers = chunk.fields(draw), derived_seed(seed, s)
-            _, means, states = walk(fields, numbers, STEPS, n_sweeps, first_row=chunk.first)
-            if len(fields.log_odds) <= ENUMERATED:
-                means = enumerate_rows(fields)[1]
-            columns = np.ascontiguousarray(np.asarray(draw.vectors, np.float64).T)
-            given = means, states, columns, draw.noise_variance, spans, places[1], truth - base
-            _entries(*given, mean, log_density)
+        _, means, states = walk(fields, numbers, STEPS, n_sweeps, first_row=chunk.first)
+        if len(fields.log_odds) <= ENUMERATED:
+            means = enumerate_rows(fields)[1]
+        columns = np.ascontiguousarray(np.asarray(draws[s].vectors, np.float64).T)
+        given = means, states, columns, draws[s].noise_variance, spans, places[1], truth - base
+        _entries(*given, mean, log_density)
 
-    over_chunks(add, rows, _most_features(draws), offset, hidden=mask)
+    _over_draws(add, draws, rows, seed, offset, mask)
     total = len(draws) * n_sweeps
     return EntryScores(mean / len(draws), log_density - np.log(total))
 
@@ -244,10 +237,6 @@ def _entries(means, states, columns, noise, spans, where, truth, mean, log_densi
                 new = constant - 0.5 * (truth[i] - centre) ** 2 / noise
                 high, low = max(new, log_density[i]), min(new, log_density[i])
                 log_density[i] = high + np.log1p(np.exp(low - high))
-
-
-def _most_features(draws: Sequence[Draw]) -> int:
-    return max(len(draw.weights) for draw in draws)
 
 
 def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -279,8 +268,7 @@ def chain_weights(
 ) -> np.ndarray:
     """Weights of the chains that best predict the hidden entries of ``rows``."""
     scores = []
-    for chain in range(int(chains.chains.max()) + 1):
-        members = np.flatnonzero(chains.chains == chain)
+    for members in chains.members:
         some = [chains.draws[i] for i in members[evenly(len(members), STACK_DRAWS)]]
         scores.append(score_entries(some, rows, mask, seed, offset=offset).log_density)
     return stack(np.array(scores))

@@ -44,7 +44,7 @@ class ImputedRows(MemoryRows):
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""
         self._entries()[self._at] = values
-        for cached in ("energy", "_row_energy", "_arrays"):  # computed from the old values
+        for cached in ("energy", "row_energy", "arrays"):  # computed from the old values
             self.__dict__.pop(cached, None)
 
     def start_search(self) -> None:
@@ -52,7 +52,7 @@ class ImputedRows(MemoryRows):
         _, columns = self._where
         self.fill(np.zeros(len(columns)))
         count = self.n_rows - np.bincount(columns, minlength=self.dim)
-        total = np.asarray(self._rows.sum(axis=0, dtype=np.float64)).ravel()
+        total = np.asarray(self.matrix.sum(axis=0, dtype=np.float64)).ravel()
         self.fill((total / np.maximum(count, 1))[columns])
 
     def n_gaps_of(self, assignments: np.ndarray) -> np.ndarray:
@@ -89,12 +89,10 @@ class ImputedRows(MemoryRows):
     def _expected(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         rows, columns = self._where
         mean = _entries_of_product(assignments, np.ascontiguousarray(vectors.T), rows, columns)
-        if self._offset is not None:
-            mean += self._offset[columns]
-        return mean
+        return mean + self.offset[columns]
 
     def _entries(self) -> np.ndarray:
-        return self._rows.data if self.is_sparse else self._rows
+        return self.matrix.data if self.is_sparse else self.matrix
 
 
 @njit()
