@@ -144,7 +144,7 @@ def targets(tables: Sequence[Summary]) -> list[Target]:
     nearest = f"at most {100 * max(max(table.off().values()) for table in tables):.1f} points"
     return [
         Target(
-            "coverage of 50, 80 and 95 % within three points, or as near as 95 % of binomial draws",
+            "coverage of 50, 80 and 95 % within three points, or within 95 % of binomial draws",
             "; ".join(far) or nearest,
             not far,
         ),
