@@ -96,30 +96,22 @@ def walk(
     return Walk(log_weights, found.activation / max(n_sweeps, 1), found.states)
 
 
-class _Numbers(NamedTuple):
-    """Random numbers of a walk; the first axis is the stream."""
-
-    logistic: np.ndarray
-    """(S, single sweeps and the start, K)."""
-    gumbel: np.ndarray
-    """(S, pair sweeps, K, 4)."""
-    partner: np.ndarray
-    """(S, pair sweeps, K): partner with which each feature is redrawn."""
-
-
 def _numbers(
     seed: int, partners: np.ndarray, n_streams: int, n_steps: int, n_sweeps: int
-) -> _Numbers:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random numbers of a walk for each stream S.
+
+    Logistic ones (S, single sweeps and the start, K), Gumbel ones (S, pair sweeps, K, 4), and the
+    partner with which each feature is redrawn (S, pair sweeps, K).
+    """
     rng = np.random.default_rng(seed)
     n_features, n_partners = partners.shape
     n_pairs = n_steps // 2 + n_sweeps if n_partners else 0
     n_single = 1 + n_steps + 2 * n_sweeps - n_pairs
     choice = rng.integers(max(n_partners, 1), size=(n_streams, n_pairs, n_features))
-    return _Numbers(
-        rng.logistic(size=(n_streams, n_single, n_features)),
-        rng.gumbel(size=(n_streams, n_pairs, n_features, 4)),
-        partners[np.arange(n_features), choice] if n_pairs else choice,
-    )
+    logistic = rng.logistic(size=(n_streams, n_single, n_features))
+    gumbel = rng.gumbel(size=(n_streams, n_pairs, n_features, 4))
+    return logistic, gumbel, partners[np.arange(n_features), choice] if n_pairs else choice
 
 
 # ---------------------------------------------------------------- moves of one row

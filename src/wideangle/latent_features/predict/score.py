@@ -53,13 +53,7 @@ class EntryScores(NamedTuple):
 
 
 def log_likelihood(
-    draws: Sequence[Draw],
-    rows: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_steps: int = 100,
-    n_walks: int = 5,
+    draws: Sequence[Draw], rows: Any, seed: int, *, offset: Any = None
 ) -> np.ndarray:
     r"""Log density of each row under the posterior, its assignments summed out, (N,).
 
@@ -81,8 +75,6 @@ def log_likelihood(
         Integer that determines every random choice.
     offset
         (D,): subtracted from every row.
-    n_steps, n_walks
-        See :func:`~wideangle.latent_features.predict.annealed.annealed_evidence`.
     """
     by_draw = np.empty((len(draws), rows.shape[0]))
 
@@ -90,8 +82,7 @@ def log_likelihood(
         if len(fields.log_odds) <= ENUMERATED:
             by_draw[s, chunk.span] = enumerate_rows(fields)[0]
         else:
-            found = annealed_evidence(fields, numbers, n_steps, n_walks, chunk.first)
-            by_draw[s, chunk.span] = found
+            by_draw[s, chunk.span] = annealed_evidence(fields, numbers, first_row=chunk.first)
 
     _over_draws(fill, draws, rows, seed, offset)
     return logsumexp(by_draw, axis=0) - np.log(len(draws))
@@ -175,13 +166,7 @@ def sample_rows(draw: Draw, n_rows: int, rng: np.random.Generator) -> np.ndarray
 
 
 def score_entries(
-    draws: Sequence[Draw],
-    rows: Any,
-    mask: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_sweeps: int = SWEEPS,
+    draws: Sequence[Draw], rows: Any, mask: Any, seed: int, *, offset: Any = None
 ) -> EntryScores:
     r"""Predict hidden entries of rows from the other entries of the same row.
 
@@ -197,8 +182,6 @@ def score_entries(
         As for :func:`log_likelihood`; NaN entries outside the mask are missing and not predicted.
     mask
         (N, D) of bool, dense or sparse: the hidden entries.
-    n_sweeps
-        Gibbs sweeps of each draw.
     """
     rows = sparse.csr_matrix(rows) if sparse.issparse(rows) else np.asarray(rows)
     places = places_of(mask)
@@ -209,7 +192,7 @@ def score_entries(
 
     def add(chunk: Chunk, s: int, fields: RowFields, numbers: int) -> None:
         spans = starts[chunk.first : chunk.span.stop + 1]
-        _, means, states = walk(fields, numbers, STEPS, n_sweeps, first_row=chunk.first)
+        _, means, states = walk(fields, numbers, STEPS, SWEEPS, first_row=chunk.first)
         if len(fields.log_odds) <= ENUMERATED:
             means = enumerate_rows(fields)[1]
         columns = np.ascontiguousarray(np.asarray(draws[s].vectors, np.float64).T)
@@ -217,7 +200,7 @@ def score_entries(
         _entries(*given, mean, log_density)
 
     _over_draws(add, draws, rows, seed, offset, mask)
-    total = len(draws) * n_sweeps
+    total = len(draws) * SWEEPS
     return EntryScores(mean / len(draws), log_density - np.log(total))
 
 
