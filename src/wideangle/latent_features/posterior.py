@@ -195,14 +195,8 @@ def match(draws: Sequence[Draw], *, chains: Any = None) -> Matched:
     Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)`, c the
     :data:`CUTOFF`; a feature and its negative never are. Candidates are collected from a few draws
     of every chain and averaged over those draws. Every draw is then assigned to these averages, one
-    to one with the least total distance.
-
-    Parameters
-    ----------
-    draws
-        Posterior draws.
-    chains
-        (draws,) number of the chain of each draw; one chain when left out.
+    to one with the least total distance. ``chains`` has the number of the chain of each draw; all
+    are of one chain when it is left out.
     """
     kept = [np.flatnonzero(draw.worth > 0) for draw in draws]
     chains = (

@@ -120,20 +120,9 @@ def over_chunks(
     """Call ``action`` on every chunk of a matrix, in float64, in threads.
 
     Chunks do not depend on the number of threads, so neither do results. Matrix products of a chunk
-    use one thread each: waiting threads of one product would slow the other chunks.
-
-    Parameters
-    ----------
-    action
-        Called with each chunk.
-    matrix
-        (N, D), dense or sparse; NaN is a missing entry.
-    n_features
-        Largest number of features of any draw.
-    offset
-        (D,): subtracted from every row.
-    hidden
-        (N, D) of bool, dense or sparse: entries to treat as missing as well.
+    use one thread each: waiting threads of one product would slow the other chunks. ``n_features``
+    is the largest number of features of any draw; ``hidden``, (N, D) of bool, dense or sparse,
+    marks entries to treat as missing as well.
     """
     n_rows, dim = matrix.shape
     is_sparse = sparse.issparse(matrix)

@@ -1,8 +1,10 @@
 r"""New rows under posterior draws of the latent feature model: scores, activations, means.
 
-Every function takes a list of :class:`~wideangle.latent_features.state.Draw` and rows in the units
-of the draws; a caller that centred or scaled the training rows does the same to these, and shifts
-log densities by the logarithm of the scale. Rows come in chunks, so memory does not grow with N,
+Every function takes a list of :class:`~wideangle.latent_features.state.Draw`, rows (N, D), dense or
+sparse with NaN for a missing entry, a seed that determines every random choice, and an offset (D,)
+that is subtracted from every row. Rows are in the units of the draws: a caller that centred or
+scaled the training rows does the same to these, and shifts log densities by the logarithm of the
+scale. Rows come in chunks, so memory does not grow with N,
 and neither chunks nor threads change a result. Activations and means of a row do not depend on the
 other rows either; for scores, rows take several sets of random numbers in turn, so that errors
 cancel.
@@ -64,17 +66,6 @@ def log_likelihood(
     importance sampling, which is biased downwards, less so with more steps. The best z, or a
     posterior draw of z, in place of the sum would reward models with more features. Missing entries
     (NaN) are integrated out. Features of no training row are ignored.
-
-    Parameters
-    ----------
-    draws
-        Posterior draws, each with its own number of features.
-    rows
-        (N, D), dense or sparse; NaN is a missing entry.
-    seed
-        Integer that determines every random choice.
-    offset
-        (D,): subtracted from every row.
     """
     by_draw = np.empty((len(draws), rows.shape[0]))
 
@@ -174,14 +165,8 @@ def score_entries(
               \sigma_s^2), \qquad z_{nsr} \sim p(z \mid x_{n, obs}, W_s, \mu_s, \sigma_s),
 
     one entry at a time. It is a fair comparison of settings: neither training nor the assignments
-    used these entries, and extra features as such bring no gain.
-
-    Parameters
-    ----------
-    draws, rows, seed, offset
-        As for :func:`log_likelihood`; NaN entries outside the mask are missing and not predicted.
-    mask
-        (N, D) of bool, dense or sparse: the hidden entries.
+    used these entries, and extra features as such bring no gain. ``mask``, (N, D) of bool, dense or
+    sparse, marks the hidden entries; NaN entries outside it are missing and not predicted.
     """
     rows = sparse.csr_matrix(rows) if sparse.issparse(rows) else np.asarray(rows)
     places = places_of(mask)
