@@ -4,10 +4,9 @@ Every function takes a list of :class:`~wideangle.latent_features.state.Draw`, r
 sparse with NaN for a missing entry, a seed that determines every random choice, and an offset (D,)
 that is subtracted from every row. Rows are in the units of the draws: a caller that centred or
 scaled the training rows does the same to these, and shifts log densities by the logarithm of the
-scale. Rows come in chunks, so memory does not grow with N,
-and neither chunks nor threads change a result. Activations and means of a row do not depend on the
-other rows either; for scores, rows take several sets of random numbers in turn, so that errors
-cancel.
+scale. Rows come in chunks, which bound memory, and neither chunks nor threads change a result.
+Activations and means of a row do not depend on the other rows either; for scores, rows take several
+sets of random numbers in turn, so that errors cancel.
 
 Features that no training row has are left out: a new row would have :math:`\alpha / (N + 1)` of
 them on average, with N training rows.
