@@ -24,7 +24,6 @@ _SCALE = [Interval(Real, 1e-10, 1e10, closed="both"), StrOptions({AUTO, LEARN}),
 _POSITIVE = [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})]
 _SHAPE = [Interval(Real, 0.1, 1e6, closed="both"), None]
 _YES_NO = ["boolean", None]
-_JOBS = [Integral, None]
 _WEIGHT = Interval(Real, 0, 1e10, closed="both")
 
 
@@ -221,9 +220,6 @@ class Sampling(Settings):
     max_features, hops : int, optional
         Of latent features: most features that the search before the chains looks for (200 by
         default), and its tries to improve on what it found (by default as many as pay off).
-    n_jobs : int, optional
-        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
-        ``joblib.parallel_config`` allows, or all cores. Draws do not depend on it.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -236,7 +232,6 @@ class Sampling(Settings):
         "combine": [StrOptions({"equal", "stacking"})],
         "max_features": _COUNT,
         "hops": [Interval(Integral, 0, None, closed="left"), None],
-        "n_jobs": _JOBS,
     }
 
     n_warmup: int | None = None
@@ -248,7 +243,6 @@ class Sampling(Settings):
     combine: str = "equal"
     max_features: int | None = None
     hops: int | None = None
-    n_jobs: int | None = None
 
     def check(self) -> None:
         """Also refuse a time limit that nothing would obey."""
@@ -282,8 +276,6 @@ class Variational(Settings):
         regularisation); one number is for both.
     gamma : float
         Weight of the variance of angles inside Omega.
-    n_jobs
-        As in :class:`Sampling`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -294,7 +286,6 @@ class Variational(Settings):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "diversity": [_WEIGHT, tuple],
         "gamma": [Interval(Real, 0, 1e6, closed="both")],
-        "n_jobs": _JOBS,
     }
 
     guide: str = "diagonal"
@@ -304,7 +295,6 @@ class Variational(Settings):
     batch_size: int = 1024
     diversity: Any = 0.0
     gamma: float = 1.0
-    n_jobs: int | None = None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -319,8 +309,6 @@ class Maximise(Settings):
         Passes through the data.
     diversity, gamma
         As in :class:`Variational`.
-    n_jobs
-        As in :class:`Sampling`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -328,14 +316,12 @@ class Maximise(Settings):
         "n_passes": _COUNT,
         "diversity": [_WEIGHT, tuple],
         "gamma": [Interval(Real, 0, 1e6, closed="both")],
-        "n_jobs": _JOBS,
     }
 
     n_starts: int = 8
     n_passes: int | None = None
     diversity: Any = 0.0
     gamma: float = 1.0
-    n_jobs: int | None = None
 
 
 Choices = Mapping[str | None, type[Settings]]
@@ -414,13 +400,9 @@ class NamedChoices(BaseEstimator):
 
 
 def as_plain(value: Any) -> Any:
-    """A choice as JSON can hold it: a settings object by its class name and parameters.
-
-    Without the number of threads, which belongs to the machine: no draw depends on it.
-    """
+    """A choice as JSON can hold it: a settings object by its class name and parameters."""
     if isinstance(value, Settings):
-        given = value.get_params(deep=False)
-        params = {name: as_plain(one) for name, one in given.items() if name != "n_jobs"}
+        params = {name: as_plain(one) for name, one in value.get_params(deep=False).items()}
         return {"class": type(value).__name__, "params": params}
     return [as_plain(one) for one in value] if isinstance(value, tuple) else value
 

@@ -233,17 +233,16 @@ def n_threads() -> int:
 
 
 def in_own_threads(fit: Callable[_P, _Fitted]) -> Callable[_P, _Fitted]:
-    """A fit with as many threads as ``n_jobs`` of its inference, where that is given."""
+    """A fit with as many threads as ``n_jobs`` of the model, where that is given."""
 
     @wraps(fit)
     def limited(*args: _P.args, **kwargs: _P.kwargs) -> _Fitted:
         from joblib import parallel_config
 
         model: Any = args[0]
-        n_jobs = getattr(model.choice("inference"), "n_jobs", None)
-        if n_jobs is None:
+        if model.n_jobs is None:
             return fit(*args, **kwargs)
-        with parallel_config(n_jobs=n_jobs):
+        with parallel_config(n_jobs=model.n_jobs):
             return fit(*args, **kwargs)
 
     return limited

@@ -241,11 +241,14 @@ def test_chains_find_the_clusters_and_sum_them_up(n, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
 @pytest.mark.parametrize("n", [4, "infinite"])
-def test_a_warm_start_goes_on_with_the_same_chains(n):
+def test_a_warm_start_goes_on_with_the_same_chains(n, capsys):
     X, _ = rows(60)
     model = make(n, Sampling(n_warmup=4, n_draws=6, n_chains=2), warm_start=True)
+    model.set_params(verbose=True)
     first = model.fit(X).trace_.values["density"]
-    model.set_params(inference__n_draws=10).fit(X)
+    (line,) = capsys.readouterr().err.strip().splitlines()  # one bar
+    assert "10/10" in line
+    model.set_params(verbose=False, inference__n_draws=10).fit(X)
     more = model.trace_.values["density"]
     assert more.shape[1] == 10
     np.testing.assert_array_equal(more[:, :6], first)

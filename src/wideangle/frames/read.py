@@ -27,11 +27,6 @@ def read_table(
         How to read text; that of the training file when predicting.
     like
         Number of columns of the training file, which a sparse text file does not contain.
-
-    Raises
-    ------
-    TableError
-        It cannot be read; the message is one sentence.
     """
     path, reading = Path(path), reading or Reading()
     if not path.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,7 +98,7 @@ class LatentFeatureModel(
         default 100 sweeps of warm-up and 25 draws, one every 8 sweeps. The default kernel is
         ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU. Memory in addition to the data:
         ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, and three N x K arrays of floats for each
-        running chain, of which there are at most ``n_jobs`` of the inference.
+        running chain, of which there are at most ``n_jobs``.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
@@ -108,6 +108,9 @@ class LatentFeatureModel(
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
+    n_jobs : int, optional
+        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
+        ``joblib.parallel_config`` allows, or all cores. Results do not depend on it.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
@@ -189,6 +192,7 @@ class LatentFeatureModel(
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
         "standardise": ["boolean"],
         "checkpoint": "no_validation",
+        "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -203,6 +207,7 @@ class LatentFeatureModel(
         noise_scale: Any = LEARN,
         standardise: bool = False,
         checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -213,6 +218,7 @@ class LatentFeatureModel(
         self.noise_scale = noise_scale
         self.standardise = standardise
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state

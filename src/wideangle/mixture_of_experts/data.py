@@ -36,10 +36,10 @@ CACHED = 2**16
 """Entries scaled at a time: they fit the cache."""
 DENSE_LIMIT = 2**31
 """Largest size in bytes for which sparse rows are made dense if a method needs it."""
-SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
-"""Sparse rows stay sparse with at most this share of nonzero entries (with this many experts; fewer
-experts need a smaller share), and at least this many entries times experts in all: otherwise matrix
-products were faster, on one core and with 5 to 30 experts."""
+SPARSE_SHARE, SPARSE_SIZE = 0.05, 2**23
+"""Sparse rows stay sparse with at most this share of nonzero entries, and at least this many
+entries times experts in all: otherwise matrix products were faster, on one core and with 5 to 30
+experts."""
 EXPERT_SCATTER, GATE_SCATTER = 1.1, 1.9
 """Standard deviation of the initial scores at a row of usual length."""
 RIDGE_ROWS = 20_000
@@ -235,8 +235,7 @@ def for_sampling(data: Data, n_experts: int) -> Data:
     if not sp.issparse(rows) or jax.default_backend() != "cpu" or current_mesh() is not None:
         return make_dense(data)
     size = rows.shape[0] * rows.shape[1]
-    share = SPARSE_SHARE * min(1.0, n_experts / SPARSE_EXPERTS)
-    faster = rows.nnz <= share * size and n_experts * size >= SPARSE_SIZE
+    faster = rows.nnz <= SPARSE_SHARE * size and n_experts * size >= SPARSE_SIZE
     if not faster and 4 * size <= DENSE_LIMIT:
         return make_dense(data)
     # Empty rows of weight 0 cost nothing, and minibatches are those of dense rows.

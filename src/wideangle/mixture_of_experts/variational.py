@@ -22,7 +22,7 @@ from wideangle.mixture_of_experts.collapsed import (
     negative_kl,
 )
 from wideangle.mixture_of_experts.coordinates import Priors, as_weights
-from wideangle.mixture_of_experts.data import Data, chunks, seed_of
+from wideangle.mixture_of_experts.data import Data, chunks, fill, seed_of
 from wideangle.mixture_of_experts.guides import Guide, Guides, VmfGuide, start
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.task import (
@@ -43,7 +43,7 @@ from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
-from wideangle.types import Array, Components, Key, as_targets
+from wideangle.types import Array, Components, Key, as_dense, as_targets
 
 RATE = 0.02
 """Largest learning rate of locations; the others have twice as much."""
@@ -134,11 +134,26 @@ def fit_starts(
     task: Task,
     data: Data,
     *,
+    dtype: Any = np.float32,
+    **options: Any,
+) -> list[VariationalFit]:
+    """Approximations from several starts with an estimate of the bound; see there for options."""
+    key_report = random.split(key, 3)[2]
+    fits = approximations(key, task, data, dtype=dtype, **options)
+    keys = random.split(key_report, len(fits))
+    return [assess(one, fit, data, dtype) for one, fit in zip(keys, fits, strict=True)]
+
+
+def approximations(
+    key: Key,
+    task: Task,
+    data: Data,
+    *,
     checkpoint: Checkpoint | None = None,
     stream: Stream | None = None,
     dtype: Any = np.float32,
 ) -> list[VariationalFit]:
-    r"""Maximise the collapsed bound from several starts at once, and estimate its final value.
+    r"""Maximise the collapsed bound from several starts at once.
 
     Parameters
     ----------
@@ -164,18 +179,23 @@ def fit_starts(
     tau = usual_temperature(float(np.sum(weights))) if isinstance(tau, str) else tau
     task = task._replace(priors=Pair(*(_closed_form(p, chosen.guide) for p in task.priors)))
     # The first of three keys is not used: the others are those of earlier versions.
-    key_climb, key_report = random.split(key, 3)[1:]
+    key_climb = random.split(key, 3)[1]
     with checkpoint or nullcontext():
         result, priors = _climb(key_climb, task, data, tau, checkpoint, stream, dtype)
     if checkpoint is not None and not result.interrupted:
         checkpoint.remove(may_fail=True)
-    fits = []
-    for place, key_start in enumerate(random.split(key_report, chosen.n_starts)):
-        guides = jax.tree.map(lambda leaf, place=place: leaf[place], result.state.position)
-        trace = result.trace[:, place]
-        fit = VariationalFit(guides, task.expert, priors, float(tau), trace, result.interrupted)
-        fits.append(assess(key_start, fit, data, dtype))
-    return fits
+    reached = jax.tree.map(np.asarray, result.state.position)
+    return [
+        VariationalFit(
+            jax.tree.map(lambda leaf, place=place: leaf[place], reached),
+            task.expert,
+            priors,
+            float(tau),
+            result.trace[:, place],
+            result.interrupted,
+        )
+        for place in range(chosen.n_starts)
+    ]
 
 
 def _climb(
@@ -193,9 +213,13 @@ def _climb(
     n, n_starts = priors.gate.n_components, chosen.n_starts
     seed = seed_of(keys[0])
     mesh = current_mesh()
-    batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype, mesh)
     if stream is not None:
-        batches = stream(seed)
+        batches: Any = stream(seed)
+    else:
+        every = data
+        if data.rows.shape[0] <= chosen.batch_size:  # padded: many sizes share one program
+            every = fill(data._replace(rows=as_dense(data.rows, slice(None), dtype)))
+        batches = Minibatches(seed, *every, chosen.batch_size, dtype, mesh)
     state = begin(start(keys[1], chosen.guide, priors, expert, data, n_starts, dtype))
     traces, interrupted = [np.zeros((0, n_starts))], False
     if checkpoint is not None:
@@ -344,6 +368,8 @@ def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> Variational
     being that at the mean: a control variate of mean 0 that removes the first-order error.
     """
     key_draws, key_prior = random.split(key)
+    targets, weights = as_targets(data.targets, dtype), np.asarray(data.weights, dtype)
+    data = Data(data.rows, targets, weights)
     draws, mean, sums = fit.sample(key_draws, ELBO_DRAWS), fit.mean, None
     for part, chunk in chunks(data.rows, dtype):
         pad = (0, len(chunk) - (part.stop - part.start))

@@ -103,14 +103,14 @@ def component_count(model: Any, *, ax: Any = None) -> Figure:
     return ax.figure
 
 
-def rank_counts(values: np.ndarray, n_bins: int = 10, seed: int = 0) -> np.ndarray:
+def rank_counts(values: np.ndarray, n_bins: int = 10) -> np.ndarray:
     """How often the draws of each chain fall into each bin of joint ranks, (chain, bin).
 
     Draws of equal value are put in random order: chains that agree then have flat counts also for
     whole numbers.
     """
     flat = values.ravel()
-    shuffle = np.random.default_rng(seed).permutation(flat.size)
+    shuffle = np.random.default_rng(0).permutation(flat.size)
     rank = np.empty(flat.size, int)
     rank[shuffle[np.argsort(flat[shuffle], kind="stable")]] = np.arange(flat.size)
     place = (rank * n_bins // flat.size).reshape(values.shape)

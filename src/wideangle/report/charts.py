@@ -42,7 +42,6 @@ Figure = dict[str, Any]
 
 
 def _figure(data: list[Figure], x: Figure, y: Figure, height: int = 420, **layout: Any) -> Figure:
-    """Traces with their axes."""
     return {"data": data, "layout": {"xaxis": x, "yaxis": y, **layout}, "height": height}
 
 

@@ -128,10 +128,10 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def where(record: Mapping[str, Any]) -> str:
-    """Seeds, machines, versions and commits."""
+    """Seeds, machines and versions; commits are in the record."""
     lines = [
         f"- {name}: seed {one['seed']}, finished {one['finished']}, load {_load(one):g}, on "
-        f"{machine_of(one)}; commit {one['commit'] or 'unknown'}"
+        f"{machine_of(one)}"
         for name, one in sorted(record["stamps"].items())
     ]
     return "\n".join([f"Measured by `{COMMAND}`:", "", *lines])
