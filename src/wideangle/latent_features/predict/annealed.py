@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logit, logsumexp
 
-from wideangle.latent_features.predict.fields import RowFields
+from wideangle.latent_features.predict.fields import RowFields, derived_seed
 from wideangle.machine_code import njit
 
 N_STREAMS = 16
@@ -277,8 +277,3 @@ def choose_base(rows: RowFields, seed: int, first_row: int = 0) -> np.ndarray:
     lowest = 1.0 / (1.0 + np.exp(MOST_CERTAIN))
     warm = logit(np.clip(np.mean(runs, axis=0), lowest, 1.0 - lowest))
     return np.where(agree[:, None], warm, rows.log_odds)
-
-
-def derived_seed(seed: int, purpose: int) -> int:
-    """A seed for one of several purposes or draws, unrelated to those of the others."""
-    return int(np.random.SeedSequence([int(seed), purpose]).generate_state(1, np.uint64)[0])
