@@ -195,20 +195,15 @@ def match(draws: Sequence[Draw], *, chains: Any = None) -> Matched:
     Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)`, c the
     :data:`CUTOFF`; a feature and its negative never are. Candidates are collected from a few draws
     of every chain and averaged over those draws. Every draw is then assigned to these averages, one
-    to one with the least total distance.
-
-    Parameters
-    ----------
-    draws
-        Posterior draws.
-    chains
-        (draws,) number of the chain of each draw; one chain when left out.
+    to one with the least total distance. ``chains`` has the number of the chain of each draw; all
+    are of one chain when it is left out.
     """
     kept = [np.flatnonzero(draw.worth > 0) for draw in draws]
     chains = (
         np.zeros(len(draws), int) if chains is None else np.unique(chains, return_inverse=True)[1]
     )
-    searched = _searched(chains)
+    members = [np.flatnonzero(chains == c) for c in range(chains.max() + 1)]
+    searched = [s for one in members for s in one[evenly(len(one), SEARCHED)]]
     centres = _candidates([_vectors(draws[s], kept[s]) for s in searched])
     found = np.stack(
         [
@@ -216,7 +211,7 @@ def match(draws: Sequence[Draw], *, chains: Any = None) -> Matched:
             for draw, numbers in zip(draws, kept, strict=True)
         ]
     )
-    by_chain = np.stack([(found[chains == c] >= 0).mean(axis=0) for c in range(chains.max() + 1)])
+    by_chain = np.stack([(found[one] >= 0).mean(axis=0) for one in members])
     has = by_chain >= MOST
     disputed = int((has.any(axis=0) & ~has.all(axis=0)).sum())
     # Compare counts with a margin: a share such as 3/10 may be rounded to either side of 0.3.
@@ -227,12 +222,6 @@ def match(draws: Sequence[Draw], *, chains: Any = None) -> Matched:
 def _vectors(draw: Draw, numbers: np.ndarray) -> np.ndarray:
     """Features in single precision: enough for distances, and half the time."""
     return np.asarray(draw.vectors)[numbers].astype(np.float32)
-
-
-def _searched(chains: np.ndarray) -> list[int]:
-    """Draws in which candidates are looked for: some of every chain."""
-    by_chain = [np.flatnonzero(chains == chain) for chain in range(chains.max() + 1)]
-    return [int(i) for members in by_chain for i in members[evenly(len(members), SEARCHED)]]
 
 
 def _candidates(searched: list[np.ndarray]) -> np.ndarray:

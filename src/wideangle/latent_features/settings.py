@@ -112,7 +112,8 @@ def _blocks(X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     n_rows, dim = X.shape
     size = max(1, BLOCK_ENTRIES // dim)
     if hasattr(X, "read"):  # rows on disk
-        parts = (rows for _, rows in chunks(X, size))
+        pieces: Any = chunks(X, size)
+        parts = (rows for _, rows in pieces)
     else:
         parts = (X[first : first + size] for first in range(0, n_rows, size))
     for part in parts:

@@ -15,7 +15,7 @@ their couplings, so only distinct patterns cost memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,18 +76,11 @@ def enumerate_rows(rows: RowFields) -> tuple[np.ndarray, np.ndarray]:
 class Chunk(NamedTuple):
     """Some rows with zeros in place of missing entries, and what is missing where."""
 
-    first: int
-    """Index of the first row of the chunk."""
     rows: MemoryRows
     pattern: np.ndarray
     """(N,): index of the pattern of each row."""
     missing: list[np.ndarray]
     """Columns that each pattern misses."""
-
-    @property
-    def span(self) -> slice:
-        """The indices of its rows."""
-        return slice(self.first, self.first + self.rows.n_rows)
 
     def fields(self, draw: Draw) -> RowFields:
         """The rows under one posterior draw."""
@@ -110,31 +103,22 @@ class Chunk(NamedTuple):
         )
 
 
-def over_chunks(
-    action: Callable[[Chunk], None],
+def over_draws(
+    action: Callable[[slice, int, RowFields, int], None],
+    draws: Sequence[Draw],
     matrix: Any,
-    n_features: int,
+    seed: int,
     offset: Any = None,
     hidden: Any = None,
 ) -> None:
-    """Call ``action`` on every chunk of a matrix, in float64, in threads.
+    """Call ``action`` for chunks of rows under every draw, in float64, in threads.
 
+    It gets the places of the rows, the number of the draw, the fields, and the seed of the draw.
     Chunks do not depend on the number of threads, so neither do results. Matrix products of a chunk
-    use one thread each: waiting threads of one product would slow the other chunks.
-
-    Parameters
-    ----------
-    action
-        Called with each chunk.
-    matrix
-        (N, D), dense or sparse; NaN is a missing entry.
-    n_features
-        Largest number of features of any draw.
-    offset
-        (D,): subtracted from every row.
-    hidden
-        (N, D) of bool, dense or sparse: entries to treat as missing as well.
+    use one thread each: waiting threads of one product would slow the other chunks. ``hidden``,
+    (N, D) of bool, dense or sparse, marks entries to treat as missing as well.
     """
+    n_features = max(len(draw.weights) for draw in draws)
     n_rows, dim = matrix.shape
     is_sparse = sparse.issparse(matrix)
     matrix = sparse.csr_matrix(matrix) if is_sparse else np.asarray(matrix)
@@ -144,18 +128,22 @@ def over_chunks(
     per_row = max(per_row, dim if gappy or not is_sparse else 1)
     size = min(max(1, CHUNK_BYTES // (8 * per_row)), CHUNK_ROWS)
 
-    def one(first: int, last: int) -> None:
-        part = slice(first, last)
+    def chunk(part: slice) -> Chunk:
         if not gappy:
             rows = MemoryRows(matrix[part].astype(np.float64), offset)
-            action(Chunk(first, rows, np.zeros(rows.n_rows, np.int64), [_NOTHING]))
-            return
+            return Chunk(rows, np.zeros(rows.n_rows, np.int64), [_NOTHING])
         dense = as_dense(matrix, part, np.float64)
         gaps = np.isnan(dense)
         if hidden is not None:
             gaps |= as_dense(hidden, part, bool)
         centred = dense if offset is None else dense - offset
-        action(Chunk(first, MemoryRows(np.where(gaps, 0.0, centred)), *_patterns(gaps)))
+        return Chunk(MemoryRows(np.where(gaps, 0.0, centred)), *_patterns(gaps))
+
+    def one(first: int, last: int) -> None:
+        span = slice(first, last)
+        rows = chunk(span)
+        for s, draw in enumerate(draws):
+            action(span, s, rows.fields(draw), derived_seed(seed, s))
 
     cuts = np.linspace(0, n_rows, -(-n_rows // size) + 1).astype(int)
     with threadpool_limits(1, "blas"):
@@ -167,6 +155,11 @@ def _patterns(gaps: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     packed = np.packbits(gaps, axis=1)
     _, example, pattern = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     return pattern.ravel(), [np.flatnonzero(gaps[n]) for n in example]
+
+
+def derived_seed(seed: int, purpose: int) -> int:
+    """A seed for one of several purposes or draws, unrelated to those of the others."""
+    return int(np.random.SeedSequence([int(seed), purpose]).generate_state(1, np.uint64)[0])
 
 
 def partners_of(gram: np.ndarray) -> np.ndarray:

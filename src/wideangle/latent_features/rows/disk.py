@@ -40,7 +40,7 @@ from wideangle.latent_features.state import (
     StoredAssignments,
     probes,
 )
-from wideangle.sharding import ALONE, Share, exchanged, in_company, of_all, total
+from wideangle.sharding import ALONE, Share, in_company, of_all, total
 from wideangle.streaming.sources import RowSource, Scratch, chunks, neighbours
 from wideangle.types import Key
 
@@ -197,13 +197,10 @@ class DiskRows(HostRows):
             energy += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
             sample = inside(self._sample, first, len(rows))
             packed.append(np.packbits(assignments[sample], axis=1))
-        own = {"gram": gram, "cross": cross, "energy": energy, "packed": np.concatenate(packed)}
-        parts = [own]
-        if self._share.count > 1:
-            parts = exchanged({name: np.asarray(value) for name, value in own.items()})
-        gram, cross = (sum(part[name] for part in parts) for name in ("gram", "cross"))
-        self._sums = Sums(gram, cross, np.concatenate([part["packed"] for part in parts]))
-        return gram, cross, float(sum(part["energy"] for part in parts))
+        gram, cross, energy = (total(own, self._share) for own in (gram, cross, energy))
+        everywhere = of_all(np.concatenate(packed), self._share)
+        self._sums = Sums(gram, cross, np.concatenate(everywhere))
+        return gram, cross, float(energy)
 
     def keep(self, features: Features) -> Draw:
         """The state as a draw, with the assignments of the sample from the last sums."""

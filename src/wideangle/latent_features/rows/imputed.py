@@ -25,21 +25,14 @@ class ImputedRows(MemoryRows):
     _fixed = False
 
     def __init__(self, matrix: Any, offset: Any = None) -> None:
-        complete: Any = sparse.csr_matrix(matrix, copy=True) if sparse.issparse(matrix) else matrix
-        is_sparse = sparse.issparse(complete)
-        if is_sparse:
-            complete.sum_duplicates()  # now, so that the positions of the gaps stay valid
-        entries = complete.data if is_sparse else np.asarray(complete)
-        gaps = np.isnan(entries)
-        if is_sparse:
-            entries[gaps] = 0.0
-            rows = np.repeat(np.arange(complete.shape[0]), np.diff(complete.indptr))[gaps]
-            self._at: Any = np.flatnonzero(gaps)
-            self._where = rows, complete.indices[gaps].astype(np.int64)
-        else:
-            self._where = self._at = np.nonzero(gaps)
-            complete = np.where(gaps, 0.0, entries).astype(entries.dtype)
-        super().__init__(complete, offset)
+        super().__init__(matrix, offset)
+        self.matrix = self.matrix.copy()
+        gaps = np.isnan(self._entries())
+        self._at = np.nonzero(gaps)
+        self._where = self._at
+        if self.is_sparse:
+            self._where = self.row_of[gaps], self.matrix.indices[gaps]
+        self.fill(np.zeros(np.sum(gaps)))
 
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""

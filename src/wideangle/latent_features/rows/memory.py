@@ -28,6 +28,7 @@ from wideangle.latent_features.state import (
     Features,
     FeatureStats,
     StoredAssignments,
+    detached,
     probes,
     room_for,
     with_room,
@@ -181,23 +182,19 @@ class MemoryRows(HostRows):
     # ---------------------------------------------------------------- sweeps
 
     def detached(self, features: Features) -> Features:
-        """As ``state.detached``, in one pass over the columns in use."""
-        assignments = np.asarray(features.assignments)
-        counts = assignments.sum(axis=0, dtype=np.int32)
-        index = np.arange(assignments.shape[1], dtype=np.int32)
-        stored = StoredAssignments(counts, index, len(assignments))
-        return features._replace(assignments=stored)
+        """As ``state.detached``, with NumPy."""
+        return detached(features._replace(assignments=np.asarray(features.assignments)))
 
     def compile(self, key: Key, features: Features, design: Design) -> None:
         """Compile the three programs of a sweep in parallel; calls would do so one by one."""
         room, dtype = features.room, features.weights.dtype
         width = width_for(int(features.n_live), room, self.n_rows)
-        detached = self.detached(features)
+        without = self.detached(features)
 
         def rows_by(n: int, kind: Any, n_rows: int = self.n_rows) -> Any:
             return jax.ShapeDtypeStruct((n_rows, n), kind)
 
-        first = start_sweep.lower(key, detached, design)
+        first = start_sweep.lower(key, without, design)
         start = jax.tree.map(_like, first.out_info)
         whole = start.features._replace(assignments=rows_by(width, np.uint8))
         given = (key, start._replace(features=whole), self.arrays, rows_by(width, dtype))
