@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from wideangle.latent_features import state
 from wideangle.latent_features.state import Design, Features, StoredAssignments, reorder
@@ -155,12 +154,7 @@ def along(without: Pool, one: Feature) -> Array:
     lengths = without.components.magnitudes[: len(without.columns)]
     cosines = without.components.directions[: len(without.columns)] @ one.direction
     product = one.product / jnp.where(one.length > 0, one.length, 1.0)
-    return computed_once(product - (lengths * cosines) @ without.columns)
-
-
-def computed_once(of_rows: Array) -> Array:
-    """The same numbers; a compiler would otherwise compute them again wherever they are used."""
-    return lax.optimization_barrier(of_rows)
+    return product - (lengths * cosines) @ without.columns
 
 
 def choose(condition: Array, new: Feature, old: Feature) -> Feature:
