@@ -41,7 +41,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     inference : name or settings object
         ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
         (:class:`~wideangle.Variational`) approximates it, ``"map"``
-        (:class:`~wideangle.Maximise`) maximises it. Their ``n_jobs`` is the number of threads.
+        (:class:`~wideangle.Maximise`) maximises it.
     standardise : bool
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
         scaled), and with a common expert clip entries that would be extreme among as many standard
@@ -53,6 +53,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     checkpoint : path, optional
         MCMC and VI: folder to save progress to; a fit with the same data and
         settings continues where it stopped, to the same bits.
+    n_jobs : int, optional
+        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
+        ``joblib.parallel_config`` allows, or all cores. Results do not depend on it.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
@@ -122,6 +125,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         fit_intercept: bool = True,
         class_weight: Any = None,
         checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -133,6 +137,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
