@@ -6,7 +6,6 @@ import pytest
 
 from feature_geweke import FIXED, N_ROWS, geweke
 from statistical import measured
-from wideangle.latent_features import rows
 from wideangle.latent_features.sampler import births as lfm_births
 from wideangle.latent_features.sampler import columns, directions
 from wideangle.latent_features.sampler import hyper as lfm_hyper
@@ -170,14 +169,14 @@ def _count_forgotten_in_lengths(monkeypatch):
 
 def _all_rows_in_the_pull(monkeypatch):
     """A feature drawn towards every row, and not only towards those that use it."""
-    right = rows.stats_of
+    right = lfm_sweep.stats_of
 
     def stats_of(data, assignments):
         stats = right(data, assignments)
         total = right(data, jnp.ones_like(assignments)).cross
         return stats._replace(cross=jnp.where(stats.counts[:, None] > 0, total, 0.0))
 
-    monkeypatch.setattr(rows, "stats_of", stats_of)
+    monkeypatch.setattr(lfm_sweep, "stats_of", stats_of)
 
 
 def _victims_forgotten(monkeypatch):

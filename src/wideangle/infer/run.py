@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -76,6 +77,7 @@ def run(
     collect: Callable[..., Any] | None = None,
     thin: int = 1,
     verbose: bool | None = None,
+    bar: Progress | None = None,
     on_chunk: Callable[[RunState, Draws], None] | None = None,
     resume: RunState | None = None,
     chunk: int | None = None,
@@ -107,6 +109,8 @@ def run(
         Iterations per draw.
     verbose
         True or False to force or forbid a bar; None shows one on a terminal.
+    bar
+        An open bar for several runs, each of which resumes the one before; used instead.
     on_chunk
         Called as ``on_chunk(state, draws)`` between chunks, with everything needed to save.
     resume
@@ -128,7 +132,8 @@ def run(
         state = jax.tree.map(_strong, resume)
     program = compiled(recipe, state, targets, collect or _everything, data)
     store = _Store(program.shapes, state, n_warmup, n_draws, thin)
-    state, interrupted = _loop(program, data, state, store, verbose, on_chunk, chunk)
+    shown = Progress(store.n_rounds, n_warmup, verbose) if bar is None else nullcontext(bar)
+    state, interrupted = _loop(program, data, state, store, shown, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warn(message, RuntimeWarning)
@@ -225,7 +230,7 @@ def _loop(
     data: Any,
     state: RunState,
     store: _Store,
-    show: bool | None,
+    shown: AbstractContextManager[Progress],
     on_chunk: Callable[[RunState, Draws], None] | None,
     chunk: int | None,
 ) -> tuple[RunState, bool]:
@@ -235,7 +240,7 @@ def _loop(
     done, n_rounds, n_warmup = store.rounds_of(state), store.n_rounds, store.n_warmup
     first = True
     try:
-        with Progress(n_rounds, n_warmup, show) as bar, in_company():
+        with shown as bar, in_company():
             if done < n_rounds and not program.is_compiled:
                 bar.compiling()
             while done < n_rounds:

@@ -72,8 +72,8 @@ def _verdict(values: np.ndarray) -> str:
 def component_count(model: Any, *, ax: Any = None) -> Figure:
     """Number of components along the draws; dashed: those that the fitted model shows.
 
-    Draws of a latent feature model also hold small features that explain nothing, which the prior
-    puts there: lines above the dashed one are no fault.
+    Draws of a latent feature model also hold small features that explain nothing, which come from
+    the prior: lines above the dashed one are no problem.
 
     Parameters
     ----------

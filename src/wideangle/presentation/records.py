@@ -172,7 +172,7 @@ def sampling_options(
             least=1e-3, panel=LENGTH,
         ),
         Option(
-            "--jobs", "inference__n_jobs", int, "Threads of the fit.", "all cores", least=1,
+            "--jobs", "n_jobs", int, "Threads of the fit.", "all cores", least=1,
             panel=LENGTH,
         ),
         Option(

@@ -36,8 +36,12 @@ def read_model(
 
 
 def described(model: Any, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Settings and columns of a fitted model as plain JSON; ``settings`` replace its own."""
+    """Settings and columns of a fitted model as plain JSON; ``settings`` replace its own.
+
+    Without the number of threads, which belongs to the machine: no result depends on it.
+    """
     params = {**model.get_params(deep=False), **(settings or {})}
+    params.pop("n_jobs", None)
     for name, value in params.items():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Settings) and type(one) not in KINDS.values():

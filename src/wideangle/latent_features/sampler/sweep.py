@@ -41,6 +41,7 @@ from wideangle.latent_features.state import (
     log_lik,
     probes,
     residual_energy,
+    stats_of,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Key, Scalar
@@ -186,11 +187,13 @@ def split(key: Key) -> Keys:
 
 # ---------------------------------------------------------------- on the CPU: compiled parts
 
-# Matrix products run in a library: the code around them, unoptimised, is as fast on the whole, and
-# compiles in two thirds of the time.
-_QUICKLY = QUICKLY | {"xla_backend_optimization_level": 0}
-_on_host = partial(jax.jit, static_argnames="design", compiler_options=_QUICKLY)
-start_sweep, make_births, finish_sweep = _on_host(start), _on_host(births), _on_host(finish)
+# Births go over all rows many times, so optimised code saves more time than its compilation takes.
+# The other parts are short: unoptimised, they compile in half the time.
+_UNOPTIMISED = QUICKLY | {"xla_backend_optimization_level": 0}
+_on_host = partial(jax.jit, static_argnames="design")
+make_births = _on_host(births, compiler_options=QUICKLY)
+start_sweep = _on_host(start, compiler_options=_UNOPTIMISED)
+finish_sweep = _on_host(finish, compiler_options=_UNOPTIMISED)
 drop_unused = jax.jit(without_unused, static_argnums=1)
 
 
@@ -225,7 +228,7 @@ def sweep_on_device(
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
     moved, columns = births(key, begun, rows, products, design)
     moved = attached(moved, columns)
-    stats = rows.stats(moved.assignments)
+    stats = stats_of(rows, moved.assignments)
     end, info = finish(key, moved, stats, _probed(moved), design, steps)
     return end, info, begun.slice.overflow
 
@@ -238,7 +241,7 @@ def sweep_without_assignments(
     It keeps the weights that led to the low level; drawing others would make such weights too rare.
     """
     features = without_unused(start(key, features, design).features, design)
-    stats = rows.stats(features.assignments)
+    stats = stats_of(rows, features.assignments)
     return finish(key, features, stats, _probed(features), design, steps)
 
 
