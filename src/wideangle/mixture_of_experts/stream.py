@@ -95,10 +95,10 @@ def classes_of(found: Survey, class_weight: Any) -> Classes:
     return Classes(found.classes, weights)
 
 
-def quantity_of(found: Survey, intercept: bool) -> Quantity:
+def quantity_of(found: Survey) -> Quantity:
     """Mean and standard deviation of the targets."""
     mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
-    return Quantity(target_scaling_from(mean, np.sqrt(variance), intercept=intercept))
+    return Quantity(target_scaling_from(mean, np.sqrt(variance)))
 
 
 def prepare(
@@ -108,7 +108,6 @@ def prepare(
     *,
     quantity: bool,
     standardise: bool,
-    intercept: bool,
     limited: Callable[[Scaling, float], Scaling],
     verbose: bool | None,
 ) -> Prepared:
@@ -125,7 +124,6 @@ def prepare(
     scaling = scaling_from(
         *(part[:width] for part in (mean, np.sqrt(variance), found.moments.binary)),
         standardise=standardise,
-        intercept=intercept,
         dtype=source.dtype,
         sparse=getattr(source, "sparse", False),
     )

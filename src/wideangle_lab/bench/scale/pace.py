@@ -43,7 +43,7 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
     row = (long - short) / (ROWS * (PASSES[1] - PASSES[0]))
     began = time.process_time()
     classes = partial(moe_stream.classes_of, class_weight=None)
-    options = {"standardise": True, "intercept": True, "verbose": False}
+    options = {"standardise": True, "verbose": False}
     moe_stream.prepare(source, 0, classes, quantity=False, **options)
     look = (time.process_time() - began) / ROWS
     return {"row": row, "look": look, "begin": first - PASSES[0] * ROWS * row - ROWS * look}
