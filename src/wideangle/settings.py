@@ -89,11 +89,11 @@ class MutualAngularPrior(Settings):
     Parameters
     ----------
     cosine : float in [0, 1), optional
-        Strength of the repulsion, as the expected cosine against the resultant of the earlier
-        components. It means the same in every dimension.
+        Strength of the repulsion, as the expected cosine between a component and the direction it
+        is pushed to, opposite to the sum of the earlier ones. It means the same in every dimension.
     concentration : float or "learn", optional
-        The strength as the paper's :math:`\kappa` instead. A fixed number such as 1 is no prior
-        at all in hundreds of dimensions.
+        The strength as the paper's :math:`\kappa`, in place of ``cosine``. A fixed number such as 1
+        has no effect in hundreds of dimensions.
     kind : {"I", "II"}, optional
         Type of the prior: the natural parameter is the unit vector of the resultant (I) or the
         resultant itself (II). By default I, and II for variational inference, which needs it.
@@ -201,7 +201,7 @@ class Sampling(Settings):
         Steps of a chain before its first draw.
     n_draws : int or "auto"
         Draws kept of each chain. ``"auto"``: until the numbers behind predictions have an effective
-        sample size of 400 and an R-hat of at most 1.01, ``max_time`` is over, or chains sit in
+        sample size of 400 and an R-hat of at most 1.01, ``max_time`` is over, or chains are in
         different modes, where longer ones would not help.
     n_chains : int
         Independent chains; agreement is checked with two or more.
@@ -210,16 +210,19 @@ class Sampling(Settings):
     kernel : str, optional
         How the weights are moved. Mixture of experts: ``"hmc"``, ``"geodesic"`` or
         ``"metropolis"`` (the paper's walk). Latent features: ``"gibbs"``, one feature after the
-        other, or ``"hmc"``, all at once, which is what a GPU is good at.
+        other, or ``"hmc"``, all at once, which suits a GPU.
     max_time : float, optional
         With ``n_draws="auto"``, seconds after which a fit ends with the draws it has: by default
         two minutes for the mixture of experts, five for latent features.
     combine : {"equal", "stacking"}
         Weights of the chains in predictions: all the same, or those whose mixture predicts best
-        what was left out, for chains that sit in different modes.
-    max_features, hops : int, optional
-        Of latent features: most features that the search before the chains looks for (200 by
-        default), and its tries to improve on what it found (by default as many as pay off).
+        what was left out, for chains that are in different modes.
+    max_features : int, optional
+        Latent features: largest number of features that the search before the chains may find; 200
+        by default.
+    hops : int, optional
+        Latent features: how often that search tries to improve on what it found; by default until
+        it no longer does.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {

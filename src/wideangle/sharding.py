@@ -35,7 +35,7 @@ _Fitted = TypeVar("_Fitted")
 
 
 class LostProcessError(RuntimeError):
-    """Another process of the same fit has gone."""
+    """Another process of the same fit has ended."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def join(
     n_processes, process
         How many there are, and which one this is (0, 1, ...).
     patience_seconds
-        A process that is silent for so long is given up, and the others end.
+        Seconds without a sign of a process after which the others end.
     options
         Passed on to :func:`jax.distributed.initialize`.
     """

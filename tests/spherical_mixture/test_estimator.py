@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax
 import mpmath
 import numpy as np
 import pytest
@@ -205,6 +206,18 @@ def test_empty_clusters_are_no_clusters():
     np.testing.assert_allclose(model.weights_.sum(), 1.0)
     tiny = make(12, alpha=0.1).fit(X, sample_weight=np.full(40, 1e-6))
     assert tiny.n_used_ >= 1
+
+
+def test_an_ascent_ends_the_infinite_process():
+    X, _ = rows(100)
+    model = make("infinite", Maximise(n_starts=1, n_passes=2)).fit(X)
+    assert model.n_used_ <= 64
+    assert dict(model.presentation(model).facts())["clusters in use"].endswith("(of 64)")
+    # Angles of the prior in pictures are those of the prior that was fitted.
+    model = make(3, Variational(n_starts=1, n_passes=2)).fit(X)
+    drawn = model.presentation(model).prior_vectors(4, 0)
+    fitted = MutualAngular(*model.cluster_centers_.shape, np.float32(model.strength_), "II")
+    np.testing.assert_array_equal(drawn, fitted.sample(jax.random.key(0), (4,)))
 
 
 def test_chains_begin_with_all_places():

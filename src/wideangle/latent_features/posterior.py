@@ -169,7 +169,7 @@ def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[
 
 
 class Matched(NamedTuple):
-    """Components shared by draws, in falling order of energy."""
+    """Components shared by draws, the largest energy first."""
 
     components: np.ndarray
     """(K, D): mean vector over the draws that have the component."""

@@ -112,6 +112,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     file_kind: ClassVar[str] = "mixture-of-experts-classifier"
+    _expert: LogisticExperts | SoftmaxExperts
 
     def __init__(
         self,

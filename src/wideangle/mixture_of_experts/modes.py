@@ -39,8 +39,6 @@ BATCH_ROWS, N_STEPS, RATE = 256, 4000, 0.1
 SCALE_STARTS, SCALE_TEMPERATURE = 4, 0.3
 """Variational fits that set the scales, and their temperature: at 1, independent factors drop
 experts that few rows support (two moons end with one expert)."""
-LAST_STEPS = 100
-"""Steps over which the noisy bound is averaged, to find the best of these fits."""
 JUDGE_ROWS = 4096
 """Rows on which modes are compared."""
 SHRINKAGE = (1.0, 0.5, 0.25, 0.02)
@@ -80,8 +78,8 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
     priors, held_out = task.priors, None
     if any(isinstance(p, HierarchicalComponents) and p.n_scales for p in priors):
         inference = Variational(temperature=SCALE_TEMPERATURE, n_starts=SCALE_STARTS)
-        fits = approximations(key, task._replace(inference=inference), data)
-        best = max(fits, key=lambda fit: np.mean(fit.trace[-LAST_STEPS:]))
+        fits = approximations(key, task._replace(inference=inference), data, rough=True)
+        best = max(fits, key=lambda fit: fit.elbo)
         priors = with_scales(priors, best.scales)
         if best.interrupted:
             return _fitted(best.mean, priors, {"interrupted": True})
@@ -312,12 +310,12 @@ def _omega(priors: Priors, x: Point, regulariser: Regulariser | None) -> Scalar:
     return regulariser.value(Pair(*map(to_vectors, priors, x)))
 
 
-@partial(jax.jit, static_argnums=2)
 def _draw_points(key: Key, priors: Priors, n_starts: int) -> Point:
-    shapes, structure = jax.tree.flatten(jax.eval_shape(draw_point, key, priors))
-    keys = jax.random.split(key, len(shapes))
-    drawn = [
-        jax.random.normal(k, (n_starts, *leaf.shape), leaf.dtype)
-        for k, leaf in zip(keys, shapes, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)
+    shapes = jax.eval_shape(draw_point, key, priors)
+    # NumPy's generator: for so few numbers, compiling would take longer than the rest.
+    generator = np.random.default_rng(seed_of(key))
+
+    def draw(leaf: Any) -> np.ndarray:
+        return generator.standard_normal((n_starts, *leaf.shape)).astype(leaf.dtype)
+
+    return jax.tree.map(draw, shapes)

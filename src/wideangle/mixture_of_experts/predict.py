@@ -154,8 +154,8 @@ def log_lik_of_rows(
     """Log density of the target of each row in each draw, (S, N), the expert summed out."""
 
     def answer(rows: Any, targets: np.ndarray) -> np.ndarray:
-        scores = (part[..., : rows.shape[0]] for part in score(weights, rows, np.float64))
-        return likelihood.log_density(expert, *scores, targets).T
+        gate, says = (part[..., : rows.shape[0]] for part in score(weights, rows, np.float64))
+        return likelihood.log_density(expert, gate, says, targets).T
 
     return in_blocks(answer, block_size(weights), rows, targets).T
 

@@ -199,7 +199,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
         """Ends of the central interval that contains y with probability ``level``, (N, 2)."""
-        if not 0 < level < 1:
+        if not (isinstance(level, Real) and 0 < level < 1):
             raise ValueError(f"level={level!r}: must be between 0 and 1, such as 0.9.")
         return self.predict_quantiles(X, [0.5 * (1.0 - level), 0.5 * (1.0 + level)])
 

@@ -121,9 +121,9 @@ def prepare(
     targets = targets_of(found)
     counts = found.moments.counts
     class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)
-    columns = (*found.moments.weighted(class_weights), found.moments.binary)
+    mean, variance = found.moments.weighted(class_weights)
     scaling = scaling_from(
-        *(part[:width] for part in columns),
+        *(part[:width] for part in (mean, np.sqrt(variance), found.moments.binary)),
         standardise=standardise,
         intercept=intercept,
         dtype=source.dtype,

@@ -57,6 +57,8 @@ M_STEPS, M_DRAWS = (0.3, 0.5, 0.7), 32
 """When in the run priors are learned: after the first search, before the last refinement; and the
 number of draws used."""
 FEW_ROWS, MANY_ROWS, COOL = 500, 2000, 0.35
+ROUGH_STEPS = 100
+"""Objectives averaged for a rough bound."""
 ELBO_DRAWS, POSTERIOR_DRAWS = 32, 64
 """Number of draws for the reported bound, and draws kept of each start."""
 
@@ -152,6 +154,7 @@ def approximations(
     checkpoint: Checkpoint | None = None,
     stream: Stream | None = None,
     dtype: Any = np.float32,
+    rough: bool = False,
 ) -> list[VariationalFit]:
     r"""Maximise the collapsed bound from several starts at once.
 
@@ -167,6 +170,8 @@ def approximations(
     stream
         Where minibatches come from, ``seed -> batches``. ``data`` is then a sample of the rows,
         weighted to stand for all of them: starts and the bound at the end come from it.
+    rough
+        Whether to estimate the bounds of the approximations from some more noise.
 
     Notes
     -----
@@ -181,7 +186,9 @@ def approximations(
     # The first of three keys is not used: the others are those of earlier versions.
     key_climb = random.split(key, 3)[1]
     with checkpoint or nullcontext():
-        result, priors = _climb(key_climb, task, data, tau, checkpoint, stream, dtype)
+        result, priors, bounds = _climb(
+            key_climb, task, data, tau, checkpoint, stream, dtype, rough
+        )
     if checkpoint is not None and not result.interrupted:
         checkpoint.remove(may_fail=True)
     reached = jax.tree.map(np.asarray, result.state.position)
@@ -193,6 +200,7 @@ def approximations(
             float(tau),
             result.trace[:, place],
             result.interrupted,
+            float(bounds[place]),
         )
         for place in range(chosen.n_starts)
     ]
@@ -206,20 +214,17 @@ def _climb(
     checkpoint: Checkpoint | None,
     stream: Stream | None,
     dtype: Any,
-) -> tuple[Ascent, Priors]:
-    """Maximise from new starts or from a checkpoint; also returns the priors learned so far."""
+    rough: bool,
+) -> tuple[Ascent, Priors, np.ndarray]:
+    """Maximise from new starts or from a checkpoint; also returns the priors learned so far.
+
+    And rough estimates of the bounds at temperature 1, if wanted.
+    """
     keys = random.split(key, 4)
     chosen, expert, priors = task.inference, task.expert, task.priors
     n, n_starts = priors.gate.n_components, chosen.n_starts
-    seed = seed_of(keys[0])
-    mesh = current_mesh()
-    if stream is not None:
-        batches: Any = stream(seed)
-    else:
-        every = data
-        if data.rows.shape[0] <= chosen.batch_size:  # padded: many sizes share one program
-            every = fill(data._replace(rows=as_dense(data.rows, slice(None), dtype)))
-        batches = Minibatches(seed, *every, chosen.batch_size, dtype, mesh)
+    mesh, seed = current_mesh(), seed_of(keys[0])
+    batches = _batches_of(seed, data, chosen.batch_size, dtype) if stream is None else stream(seed)
     state = begin(start(keys[1], chosen.guide, priors, expert, data, n_starts, dtype))
     traces, interrupted = [np.zeros((0, n_starts))], False
     if checkpoint is not None:
@@ -233,30 +238,44 @@ def _climb(
             whole = np.concatenate([*traces[1:], trace])
             checkpoint((state, jax.tree.leaves(priors)), {"trace": whole.T})
 
-    for stop in (*m_steps(n_steps, task.learn), n_steps):
-        if interrupted or int(state.step[0]) > stop:
-            continue
-        temperatures = np.full(n_starts, temperature)
-        part = ascend(
+    def climbed(state: AscentState, temperature: float, rates: Guides, **options: Any) -> Ascent:
+        constants = terms(priors, np.full(n_starts, temperature), task.regulariser, dtype)
+        return ascend(
             keys[3],
             Objective(expert, mesh),
             state,
             batches,
-            (table, terms(priors, temperatures, task.regulariser, dtype)),
-            rates=rates_of(state.position),
-            n_steps=n_steps,
-            until=stop,
-            verbose=task.verbose,
-            callback=save,
+            (table, constants),
+            rates=rates,
             mesh=mesh,
+            **options,
         )
+
+    rates = rates_of(state.position)
+    usual: dict[str, Any] = {"n_steps": n_steps, "verbose": task.verbose, "callback": save}
+    for stop in (*m_steps(n_steps, task.learn), n_steps):
+        if interrupted or int(state.step[0]) > stop:
+            continue
+        part = climbed(state, temperature, rates, until=stop, **usual)
         state, interrupted = part.state, part.interrupted
         traces.append(part.trace)
         if stop < n_steps and not interrupted:
             # Depends on q alone: a run continued from here repeats it exactly.
             key_m = random.fold_in(keys[1], stop)
             priors = learned(key_m, state.position, priors, task.learn)
-    return Ascent(state, np.concatenate(traces), interrupted), priors
+    bounds = np.full(n_starts, np.nan)
+    if rough and not interrupted:
+        # The program of the fit, which stands still: nothing more is compiled.
+        still = jax.tree.map(lambda _: 0.0, rates)
+        last = climbed(begin(state.position), 1.0, still, n_steps=ROUGH_STEPS, verbose=False)
+        bounds = last.trace.mean(axis=0)
+    return Ascent(state, np.concatenate(traces), interrupted), priors, bounds
+
+
+def _batches_of(seed: int, data: Data, size: int, dtype: Any) -> Minibatches:
+    if data.rows.shape[0] <= size:  # padded: many sizes share one program
+        data = fill(data._replace(rows=as_dense(data.rows, slice(None), dtype)))
+    return Minibatches(seed, *data, size, dtype, current_mesh())
 
 
 def _loaded(

@@ -51,7 +51,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     ----------
     n_components : int or "infinite"
         Largest number of clusters; too large a number does little harm. ``"infinite"`` is a
-        Dirichlet process, with as many clusters as the data need.
+        Dirichlet process, with as many clusters as the data need; ``"map"`` and ``"vi"`` end it
+        after 64.
     prior : name or settings object
         Prior of the centres: ``"mutual-angular"`` (:class:`~wideangle.MutualAngularPrior`) lets
         them repel each other, ``"vmf"`` (:class:`~wideangle.VonMisesFisherPrior`) draws them

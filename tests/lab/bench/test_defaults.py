@@ -134,7 +134,7 @@ def test_the_page_has_all_of_it():
     assert "Failed: Wine: not done" in text
     assert "Iris (1 of 5)" in text
     assert "; Block-Images (features);" in text
-    assert "- 8 parts on 2 cores of an P with 8 GiB: JAX 1" in text
+    assert "- 7 parts on 2 cores of an P with 8 GiB: JAX 1" in text
 
 
 def test_a_verdict_of_a_part_of_the_panel_is_one_so_far(monkeypatch):
