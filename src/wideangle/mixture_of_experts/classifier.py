@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -21,6 +21,7 @@ from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncer
 from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
+from wideangle.streaming.survey import Survey
 
 
 class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
@@ -174,11 +175,13 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
             Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
             be many times the size of a block.
         """
-        found = partial(stream.classes_of, class_weight=self.class_weight)
-        return self._fit_stream(source, found, buffer_bytes)
+        return self._fit_stream(source, buffer_bytes)
 
-    def _keep_targets(self, targets: Any) -> None:
-        self.classes_ = targets.labels
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        self.classes_, counts = found.classes, found.moments.counts
+        if self.class_weight == "balanced":
+            return counts.sum() / (len(counts) * counts)
+        return compute_class_weight(self.class_weight, classes=found.classes, y=found.classes)
 
     def _experts(self) -> LogisticExperts | SoftmaxExperts:
         return experts_for(len(self.classes_))

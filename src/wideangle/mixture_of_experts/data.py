@@ -263,7 +263,7 @@ def sample(seed: int, data: Data, n_rows: int) -> Data:
     if total > n_rows:
         chosen = np.random.default_rng(seed).choice(total, n_rows, replace=False)
     weights = np.asarray(data.weights, np.float32)[chosen]
-    weights = weights * (np.sum(data.weights) / max(np.sum(weights), 1e-30))
+    weights = weights * np.float32(np.sum(data.weights) / max(np.sum(weights), 1e-30))
     source = data.rows if sp.issparse(data.rows) else np.asarray(data.rows)  # compiles nothing
     rows = as_dense(source, chosen, np.float32)
     return fill(Data(rows, as_targets(data.targets)[chosen], weights))

@@ -51,6 +51,7 @@ from wideangle.settings import (
 )
 from wideangle.sharding import in_own_threads
 from wideangle.sphere.geometry import Diversity, diversity
+from wideangle.streaming.survey import Survey
 from wideangle.types import Key, as_numpy
 
 ROWS = {
@@ -122,6 +123,10 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     @abstractmethod
     def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
         """Targets of training rows, encoded for the model."""
+
+    @abstractmethod
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        """Store what one pass through a source found about the targets; weights of the classes."""
 
     def _target_units(self) -> TargetScaling | None:
         """Units of a quantity; None for classes."""
@@ -210,14 +215,15 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     @in_own_threads
-    def _fit_stream(self, source: Any, targets_of: Any, buffer_bytes: int) -> Self:
+    def _fit_stream(self, source: Any, buffer_bytes: int) -> Self:
         """Fit by stochastic VI to rows on disk, which the subclass has checked and prepares."""
         self._validate_params()
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,
             check_random_state(self.random_state).randint(2**31 - 1),
-            targets_of,
+            self._learn_targets,
+            self._encoded,
             quantity=is_regressor(self),
             standardise=self.standardise,
             limited=self._limited,
@@ -227,16 +233,11 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         self.scaling_ = found.scaling
-        self._keep_targets(found.targets)
         self._expert = self._experts()
         task = self._task(found.sample.rows.shape[1])
         fitted = stream.fit(task, source, found, buffer_bytes)
         self._keep(fitted, found.sample.rows, float(found.sample.weights.sum()))
         return self
-
-    @abstractmethod
-    def _keep_targets(self, targets: Any) -> None:
-        """Store what one pass through a source found out about the targets."""
 
     def _blocks(self, source: Any) -> Iterator[np.ndarray]:
         """Prepared rows of a source in order, a block at a time."""

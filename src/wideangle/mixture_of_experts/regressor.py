@@ -19,12 +19,14 @@ from wideangle.mixture_of_experts.data import (
     TargetScaling,
     counted,
     learn_target_scaling,
+    target_scaling_from,
 )
 from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws
+from wideangle.streaming.survey import Survey
 
 
 class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
@@ -133,10 +135,12 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         source, buffer_bytes
             As in :meth:`MixtureOfExpertsClassifier.fit_stream`.
         """
-        return self._fit_stream(source, stream.quantity_of, buffer_bytes)
+        return self._fit_stream(source, buffer_bytes)
 
-    def _keep_targets(self, targets: Any) -> None:
-        self.target_scaling_ = targets.scaling
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
+        self.target_scaling_ = target_scaling_from(mean, np.sqrt(variance))
+        return np.ones(1)
 
     def _experts(self) -> GaussianExperts:
         return GaussianExperts(float(self.min_noise))
