@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
@@ -21,6 +21,7 @@ from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncer
 from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
+from wideangle.streaming.survey import Survey
 
 
 class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
@@ -45,8 +46,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
         scaled), and with a common expert clip entries that would be extreme among as many standard
         normal numbers as there are rows.
-    fit_intercept : bool
-        Add a constant column to gate and experts.
     class_weight : dict or "balanced", optional
         As in scikit-learn.
     checkpoint : path, optional
@@ -121,7 +120,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         prior: Any = "mutual-angular",
         inference: Any = "mcmc",
         standardise: bool = True,
-        fit_intercept: bool = True,
         class_weight: Any = None,
         checkpoint: Any = None,
         n_jobs: int | None = None,
@@ -133,7 +131,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         self.prior = prior
         self.inference = inference
         self.standardise = standardise
-        self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.checkpoint = checkpoint
         self.n_jobs = n_jobs
@@ -178,11 +175,13 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
             Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
             be many times the size of a block.
         """
-        found = partial(stream.classes_of, class_weight=self.class_weight)
-        return self._fit_stream(source, found, buffer_bytes)
+        return self._fit_stream(source, buffer_bytes)
 
-    def _keep_targets(self, targets: Any) -> None:
-        self.classes_ = targets.labels
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        self.classes_, counts = found.classes, found.moments.counts
+        if self.class_weight == "balanced":
+            return counts.sum() / (len(counts) * counts)
+        return compute_class_weight(self.class_weight, classes=found.classes, y=found.classes)
 
     def _experts(self) -> LogisticExperts | SoftmaxExperts:
         return experts_for(len(self.classes_))

@@ -372,7 +372,8 @@ def fisher_whitening(
             weights, by_part = point
             return total + _row_information(expert, weights, by_part, block), None
 
-        zeros = jnp.zeros((1 + 2 * n_kinds, block.rows.shape[0]), block.rows.dtype)
+        dtype = jnp.result_type(block.rows, typical.weights.gate)
+        zeros = jnp.zeros((1 + 2 * n_kinds, block.rows.shape[0]), dtype)
         total, _ = lax.scan(add, zeros, (typical.weights, slopes))
         pattern = "an,np,nq->apq" if p <= WIDEST else "an,np,np->ap"
         return _dot(pattern, total / n_points, block.rows, block.rows)

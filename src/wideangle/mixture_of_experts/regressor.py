@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -20,12 +19,14 @@ from wideangle.mixture_of_experts.data import (
     TargetScaling,
     counted,
     learn_target_scaling,
+    target_scaling_from,
 )
 from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws
+from wideangle.streaming.survey import Survey
 
 
 class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
@@ -38,7 +39,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     ----------
     n_experts : int
         Number of experts K.
-    prior, inference, standardise, fit_intercept, checkpoint, n_jobs, verbose
+    prior, inference, standardise, checkpoint, n_jobs, verbose
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     warm_start, random_state
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
@@ -92,7 +93,6 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         prior: Any = "mutual-angular",
         inference: Any = "mcmc",
         standardise: bool = True,
-        fit_intercept: bool = True,
         min_noise: float = 0.01,
         checkpoint: Any = None,
         n_jobs: int | None = None,
@@ -104,7 +104,6 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         self.prior = prior
         self.inference = inference
         self.standardise = standardise
-        self.fit_intercept = fit_intercept
         self.min_noise = min_noise
         self.checkpoint = checkpoint
         self.n_jobs = n_jobs
@@ -120,9 +119,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
-        self.target_scaling_ = learn_target_scaling(
-            data.targets, data.weights, intercept=self.fit_intercept
-        )
+        self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
         return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
 
     def fit_stream(
@@ -138,11 +135,12 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         source, buffer_bytes
             As in :meth:`MixtureOfExpertsClassifier.fit_stream`.
         """
-        found = partial(stream.quantity_of, intercept=self.fit_intercept)
-        return self._fit_stream(source, found, buffer_bytes)
+        return self._fit_stream(source, buffer_bytes)
 
-    def _keep_targets(self, targets: Any) -> None:
-        self.target_scaling_ = targets.scaling
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
+        self.target_scaling_ = target_scaling_from(mean, np.sqrt(variance))
+        return np.ones(1)
 
     def _experts(self) -> GaussianExperts:
         return GaussianExperts(float(self.min_noise))
@@ -247,8 +245,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         units = self.target_scaling_
         # The model uses the logarithm of the variance.
         found = np.array(weights, np.float64) * (units.scale if output == 0 else 0.5)
-        if self.fit_intercept:
-            found[..., -1] += units.shift if output == 0 else np.log(units.scale)
+        found[..., -1] += units.shift if output == 0 else np.log(units.scale)
         return found
 
     # ---- for files, ArviZ and sources
