@@ -109,7 +109,7 @@ class Chances(NamedTuple):
     """For draws that may be rejected."""
 
 
-SMALL = 0.5
+SMALL = 0.2
 
 
 def small(n_rows: int) -> float:
