@@ -154,4 +154,5 @@ def test_the_default_prior_has_narrower_deviations_with_more_columns():
     np.testing.assert_allclose(means[4][0], [0.5])
     np.testing.assert_allclose(means[100][1], [0.1, 0.7])
     quantity = plan("gaussian", Sampling(), 3, 100, GaussianExperts())
+    np.testing.assert_allclose(quantity.priors.gate.mean_scales, [3.0])
     np.testing.assert_allclose(quantity.priors.experts.mean_scales, [0.7, 0.7])

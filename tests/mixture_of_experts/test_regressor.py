@@ -268,6 +268,7 @@ def test_without_an_intercept_nothing_is_shifted():
         (lambda m, X: m.predict_quantiles(X, 1.0), "q=1.0"),
         (lambda m, X: m.predict_quantiles(X, []), "between 0 and 1"),
         (lambda m, X: m.predict_interval(X, 95), "level=95"),
+        (lambda m, X: m.predict_interval(X, "90 %"), "level='90 %'"),
         (lambda m, X: m.score_samples(X, [1.0]), "a number for each of the 120 rows"),
         (lambda m, X: m.score_samples(X, np.full(N, np.nan)), "NaN"),
         (lambda m, X: m.sample(X, 0), "n_samples"),

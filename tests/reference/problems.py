@@ -29,7 +29,8 @@ Numbers = dict[str, np.ndarray]
 
 CLASSES = {"n_experts": 3, "concentration": 3.0, "shape": 3.0, "scale": 1.0}
 """Type II, whose normalisers have a closed form in three dimensions."""
-QUANTITY = {"n_experts": 2, "concentration": 1.5, "floor": 0.2, "ceiling": 10.0, "mean_scale": 0.7}
+QUANTITY = {"n_experts": 2, "concentration": 1.5, "floor": 0.2, "ceiling": 10.0}
+MEAN_SCALES = {"gate": 3.0, "experts": 0.7, "common": 0.7}
 """The default prior; with two experts type I is type II."""
 
 

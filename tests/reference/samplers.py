@@ -26,6 +26,7 @@ from reference.problems import (
     CLASSES,
     FINITE,
     INFINITE,
+    MEAN_SCALES,
     POWER_LAW,
     PROBES,
     QUANTITY,
@@ -108,7 +109,7 @@ def quantity(seed: int) -> tuple[Numbers, dict[str, Any]]:
     """Two experts: the chain is one cosine."""
     X, y = quantity_rows()
     rows, y = jnp.asarray(with_constant(X)), jnp.asarray(y)
-    n, scale = QUANTITY["n_experts"], 1.0 / QUANTITY["mean_scale"]
+    n = QUANTITY["n_experts"]
 
     def model() -> None:
         free = {}
@@ -119,8 +120,8 @@ def quantity(seed: int) -> tuple[Numbers, dict[str, Any]]:
             free[name] = one
         common = numpyro.sample("common free", dist.Normal(0, 1).expand([4]).to_event(1))
         scales = {
-            name: numpyro.sample(f"{name} scale", dist.Exponential(scale))
-            for name in ("gate", "experts", "common")
+            name: numpyro.sample(f"{name} scale", dist.Exponential(1.0 / mean))
+            for name, mean in MEAN_SCALES.items()
         }
         gates = numpyro.deterministic("gate", scales["gate"] * free["gate"])
         experts = scales["common"] * common + scales["experts"] * free["experts"]
@@ -133,7 +134,7 @@ def quantity(seed: int) -> tuple[Numbers, dict[str, Any]]:
         numpyro.factor("rows", logsumexp(each, axis=0).sum())
 
     found = nuts(model, seed, n_warmup=600, thin=2, accept=0.95)
-    scales = {name: found[f"{name} scale"] for name in ("gate", "experts", "common")}
+    scales = {name: found[f"{name} scale"] for name in MEAN_SCALES}
     return quantity_numbers(found["gate"], found["experts"], scales), _notes(found)
 
 

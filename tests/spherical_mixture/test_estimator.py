@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax
 import mpmath
 import numpy as np
 import pytest
@@ -207,6 +208,18 @@ def test_empty_clusters_are_no_clusters():
     assert tiny.n_used_ >= 1
 
 
+def test_an_ascent_ends_the_infinite_process():
+    X, _ = rows(100)
+    model = make("infinite", Maximise(n_starts=1, n_passes=2)).fit(X)
+    assert model.n_used_ <= 64
+    assert dict(model.presentation(model).facts())["clusters in use"].endswith("(of 64)")
+    # Angles of the prior in pictures are those of the prior that was fitted.
+    model = make(3, Variational(n_starts=1, n_passes=2)).fit(X)
+    drawn = model.presentation(model).prior_vectors(4, 0)
+    fitted = MutualAngular(*model.cluster_centers_.shape, np.float32(model.strength_), "II")
+    np.testing.assert_array_equal(drawn, fitted.sample(jax.random.key(0), (4,)))
+
+
 def test_chains_begin_with_all_places():
     X = np.repeat(np.eye(5)[:2], 10, axis=0) + 1e-3
     units, _ = as_units(X)
@@ -241,11 +254,14 @@ def test_chains_find_the_clusters_and_sum_them_up(n, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
 @pytest.mark.parametrize("n", [4, "infinite"])
-def test_a_warm_start_goes_on_with_the_same_chains(n):
+def test_a_warm_start_goes_on_with_the_same_chains(n, capsys):
     X, _ = rows(60)
     model = make(n, Sampling(n_warmup=4, n_draws=6, n_chains=2), warm_start=True)
+    model.set_params(verbose=True)
     first = model.fit(X).trace_.values["density"]
-    model.set_params(inference__n_draws=10).fit(X)
+    (line,) = capsys.readouterr().err.strip().splitlines()  # one bar
+    assert "10/10" in line
+    model.set_params(verbose=False, inference__n_draws=10).fit(X)
     more = model.trace_.values["density"]
     assert more.shape[1] == 10
     np.testing.assert_array_equal(more[:, :6], first)

@@ -25,8 +25,10 @@ def test_scales_are_those_of_rows_in_memory(intercept, weights):
     weights = np.array(weights)
     row_weights = weights[np.searchsorted(found.classes, y)]
     wanted = learn_scaling(X, row_weights, standardise=True, intercept=intercept)
+    mean, variance = found.moments.weighted(weights)
     got = scaling_from(
-        *found.moments.weighted(weights),
+        mean,
+        np.sqrt(variance),
         found.moments.binary,
         standardise=True,
         intercept=intercept,

@@ -442,10 +442,7 @@ def _row_information(
     chosen = OF_CHOICE * gate * (1.0 - gate) + (1.0 - OF_CHOICE) * change**2
     share = OF_CHOICE * gate + (1.0 - OF_CHOICE) * (gate + change) ** 2
     information = expert.information(scores)
-    if expert.alike:
-        kinds = [jnp.trace(information, axis1=1, axis2=2) / scores.shape[1]]
-    else:
-        kinds = [information[:, o, o] for o in range(scores.shape[1])]
+    kinds = [jnp.mean(information, axis=1)] if expert.alike else jnp.moveaxis(information, 1, 0)
     by_gate, by_experts, by_common = slopes
     return data.weights * jnp.stack(
         [

@@ -89,6 +89,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         "standardise": ["boolean"],
         "fit_intercept": ["boolean"],
         "checkpoint": "no_validation",
+        "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -101,6 +102,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     standardise: bool
     fit_intercept: bool
     checkpoint: Any
+    n_jobs: int | None
     verbose: bool | None
     warm_start: bool
     random_state: Any

@@ -21,10 +21,10 @@ from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import Maximise, Sampling, Settings
 from wideangle.storage import save_bundle
+from wideangle.storage.files import as_finite
 from wideangle.storage.models import (
     check_numbers,
     described,
-    plain,
     read_model,
     refuse_class,
     remade,
@@ -68,7 +68,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         **model._target_meta(),
         "n_used": model.n_used_,
         "limit": model.scaling_.limit,
-        "notes": plain(model.notes_),
+        "notes": as_finite(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=model.file_kind)
 

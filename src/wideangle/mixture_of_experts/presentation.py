@@ -297,7 +297,7 @@ class ExpertPresentation(Presentation):
 
     def note(self, value: float, n_led: int) -> str:
         """On how many rows an expert has most weight, and how sure its accuracy there is."""
-        return f"of {n_led} rows"
+        return f"of {n_led} row{'' if n_led == 1 else 's'}"
 
     def _success(self, run: Run, k: int) -> tuple[float, int]:
         """Success on the rows where an expert has most weight, and their number."""

@@ -38,7 +38,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     ----------
     n_experts : int
         Number of experts K.
-    prior, inference, standardise, fit_intercept, checkpoint, verbose, warm_start, random_state
+    prior, inference, standardise, fit_intercept, checkpoint, n_jobs, verbose
+        As in :class:`~wideangle.MixtureOfExpertsClassifier`.
+    warm_start, random_state
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     min_noise : float
         Smallest standard deviation of an expert's noise, in standard deviations of y. If many rows
@@ -93,6 +95,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         fit_intercept: bool = True,
         min_noise: float = 0.01,
         checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -104,6 +107,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         self.fit_intercept = fit_intercept
         self.min_noise = min_noise
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
@@ -195,7 +199,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
         """Ends of the central interval that contains y with probability ``level``, (N, 2)."""
-        if not 0 < level < 1:
+        if not (isinstance(level, Real) and 0 < level < 1):
             raise ValueError(f"level={level!r}: must be between 0 and 1, such as 0.9.")
         return self.predict_quantiles(X, [0.5 * (1.0 - level), 0.5 * (1.0 + level)])
 

@@ -20,7 +20,7 @@ from wideangle.mixture_of_experts.data import (
     seed_of,
     target_scaling_from,
 )
-from wideangle.mixture_of_experts.pointwise import log_lik_of_rows
+from wideangle.mixture_of_experts.predict import log_lik_of_rows
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
 from wideangle.mixture_of_experts.variational import VariationalFit
 from wideangle.settings import Settings, Variational
@@ -121,9 +121,9 @@ def prepare(
     targets = targets_of(found)
     counts = found.moments.counts
     class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)
-    columns = (*found.moments.weighted(class_weights), found.moments.binary)
+    mean, variance = found.moments.weighted(class_weights)
     scaling = scaling_from(
-        *(part[:width] for part in columns),
+        *(part[:width] for part in (mean, np.sqrt(variance), found.moments.binary)),
         standardise=standardise,
         intercept=intercept,
         dtype=source.dtype,
@@ -177,7 +177,7 @@ def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Vari
     mean = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], fit.mean)
     n = len(sample.targets)
     found = log_lik_of_rows(fit.expert, mean, sample.rows, sample.targets)
-    values = found[0].astype(np.float64) * sample.weights
+    values = found[0] * sample.weights
     # Weights of the sample already represent N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))

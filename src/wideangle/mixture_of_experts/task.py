@@ -51,6 +51,9 @@ from wideangle.types import Array, Key, Scalar
 NEITHER: Pair[bool] = Pair(False, False)
 COSINE, GAMMA_SHAPE = 0.2, 2.0
 """Default strength of the repulsion, and default shape of the distribution of lengths."""
+GATE_SCALE = 3.0
+"""Prior mean of the scale of gates between experts that predict a quantity. A gate that switches
+within a part of a column's range has weights of several units."""
 
 
 class Regulariser(NamedTuple):
@@ -208,14 +211,13 @@ def _build_priors(
 ) -> Priors:
     """Priors of gate and flattened experts from what was chosen."""
     sizes = n_columns, n_columns * expert.n_outputs
-    # In units of the scores: for a quantity, 0.7 was measured to be good enough.
-    mean_scale = MEAN_SCALE if expert.floor is not None else 1.0 / math.sqrt(n_columns)
+    means = _mean_scales(expert, n_columns)
     built = []
-    for name, one, size in zip(("gate", "experts"), _pair_of(prior), sizes, strict=True):
+    for name, one, size, mean in zip(Pair._fields, _pair_of(prior), sizes, means, strict=True):
         if isinstance(one, Settings):
             build = _build_prior
             if _has_hierarchy(one, inference):
-                build = partial(_build_hierarchy, mean_scale=mean_scale)
+                build = partial(_build_hierarchy, mean_scale=mean)
             built.append(build(name, one, inference, n_experts, size))
             continue
         shape = getattr(one, "event_shape", None)
@@ -228,13 +230,22 @@ def _build_priors(
     return Pair(*built)
 
 
+def _mean_scales(expert: ExpertLikelihood, n_columns: int) -> Pair[float]:
+    r"""Prior means of the scales of the gate and of deviations from the common expert.
+
+    Classes: scores of an expert are expected about 1 apart from the common ones. A standardised row
+    has length :math:`\sqrt p`, so the means are :math:`1/\sqrt p`. For a quantity they are those
+    that predicted best on small tables; see docs/regression.md.
+    """
+    if not expert.alike:
+        return Pair(GATE_SCALE, MEAN_SCALE)
+    mean = 1.0 / math.sqrt(n_columns)
+    return Pair(mean, mean)
+
+
 def _build_hierarchy(
     name: str, prior: Any, inference: Settings, n: int, size: int, *, mean_scale: float
 ) -> HierarchicalComponents:
-    r"""Classes: scores of an expert are expected about 1 apart from the common ones.
-
-    A standardised row has length :math:`\sqrt p`, so the mean of their scale is :math:`1/\sqrt p`.
-    """
     common = name == "experts" and prior.common is not False
     directions = (
         None if isinstance(prior, GaussianPrior) else _directions(prior, inference, n, size)

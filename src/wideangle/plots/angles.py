@@ -57,7 +57,8 @@ def _number_ticks(ax: Any, n: int) -> None:
 def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: int = 0) -> Figure:
     """Angles of all pairs in posterior draws (bars) against draws of the prior (line).
 
-    Where the bars leave the line the data spoke; where both agree nothing but the prior did.
+    Where the bars differ from the line, the data have changed the angles; where both agree,
+    the angles come from the prior alone.
 
     Parameters
     ----------

@@ -157,7 +157,7 @@ class Presentation(ABC):
     @property
     def interrupted(self) -> bool:
         """Whether the fit was stopped before its end."""
-        return False
+        return bool(getattr(self.model, "notes_", {}).get("interrupted"))
 
     @abstractmethod
     def facts(self) -> list[tuple[str, str]]:

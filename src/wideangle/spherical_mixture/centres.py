@@ -103,12 +103,13 @@ def update_centres(
 def _climb(
     objective: Callable[[np.ndarray], float],
     start: np.ndarray,
-    along: Callable[[float], np.ndarray],
+    step: np.ndarray,
+    place: Callable[[np.ndarray], np.ndarray] = lambda point: point,
 ) -> np.ndarray:
-    """The first of ``along(1), along(1/2), ...`` that is no worse than the start."""
+    """The first after a whole step, half of it, ... that is no worse than the start."""
     level = objective(start)
     for turn in range(HALVINGS):
-        tried = along(0.5**turn)
+        tried = place(start + 0.5**turn * step)
         if objective(tried) >= level:
             return tried
     return start
@@ -128,9 +129,7 @@ def _update_points(found: Statistics, before: Centres, prior: CentrePrior) -> Ce
 
         slope = pull + chain(directions, prior)[1]
         goal = np.where(np.any(slope != 0, axis=1, keepdims=True), unit(slope), directions)
-        step = goal - directions
-        start = directions
-        directions = _climb(objective, start, lambda t, a=start, b=step: unit(a + t * b))
+        directions = _climb(objective, directions, goal - directions, unit)
         along = np.sum(found.resultants * directions, axis=1)
         level = (prior.rows * prior.cosine + along) / (prior.rows + found.counts)
         kappas = inverse_on_host(np.maximum(level, 0.0), dim)
@@ -206,9 +205,7 @@ def _update_factors(found: Statistics, before: Centres, prior: CentrePrior) -> C
             means = _means(tried)
             return float(np.sum(pull * means)) + chain(means, prior)[0] + _entropy(tried)
 
-        step = pull + chain(means, prior)[1] - natural
-        start = natural
-        natural = _climb(objective, start, lambda t, a=start, b=step: a + t * b)
+        natural = _climb(objective, natural, pull + chain(means, prior)[1] - natural)
         means = _means(natural)
         slopes = prior.rows * prior.cosine + np.sum(found.resultants * means, axis=1)
         totals = prior.rows + found.counts

@@ -34,7 +34,7 @@ from wideangle.settings import INFERENCES, PRIORS, name_of
 from wideangle.sphere.vmf import log_area, mean_resultant
 from wideangle.spherical_mixture.predict import states_of
 from wideangle.spherical_mixture.sampling import MAX_TIME, N_WARMUP
-from wideangle.spherical_mixture.task import COSINE
+from wideangle.spherical_mixture.task import COSINE, INFINITE, kind_of
 
 MOST_WORDS = 6
 
@@ -142,31 +142,35 @@ cosine.
 
     def prior_vectors(self, n_sets: int, seed: int) -> np.ndarray:
         """Centres from the prior."""
-        prior = MutualAngular(*self.vectors().shape, np.float32(self.model.strength_))
+        model = self.model
+        kind = kind_of(model.choice("prior"), model.choice("inference"))
+        prior = MutualAngular(*self.vectors().shape, np.float32(model.strength_), kind)
         return np.asarray(prior.sample(jax.random.key(seed), (n_sets,)))
 
     # ---- the fit
 
     @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return bool(self.model.notes_.get("interrupted"))
-
-    @property
     def _inference(self) -> str:
         return name_of(self.model.inference, INFERENCES)
+
+    @property
+    def _most(self) -> int | None:
+        """Largest number of clusters, if there is one."""
+        if self.model.n_components != "infinite":
+            return self.model.n_components
+        return INFINITE if self.model.posterior_ is None else None
+
+    @property
+    def _limit(self) -> str:
+        return "no limit" if self._most is None else f"of {self._most}"
 
     def facts(self) -> list[tuple[str, str]]:
         """Names and values of the main results."""
         model, spread = self.model, self.model.diversity_
-        most = "no limit" if model.n_components == "infinite" else f"of {model.n_components}"
         kappas = np.asarray(model.concentrations_)
         rows = [
-            ("clusters in use", f"{model.n_used_:.4g} ({most})"),
-            (
-                "prior, inference",
-                f"{name_of(model.prior, PRIORS)}, {self._inference}",
-            ),
+            ("clusters in use", f"{model.n_used_:.4g} ({self._limit})"),
+            ("prior, inference", f"{name_of(model.prior, PRIORS)}, {self._inference}"),
             ("concentrations", f"{kappas.min():.4g} to {kappas.max():.4g}"),
             ("alpha", f"{model.alpha_:.3g}"),
             ("expected cosine to a centre", f"{model.tightness_:.2f}"),
@@ -226,9 +230,7 @@ cosine.
 
     def cards(self) -> list[Card]:
         """Clusters in use."""
-        most = self.model.n_components
-        note = "no limit" if most == "infinite" else f"of {most}"
-        return [Card("Clusters in use", f"{self.model.n_used_:.4g}", note)]
+        return [Card("Clusters in use", f"{self.model.n_used_:.4g}", self._limit)]
 
     def cautions(self, run: Run) -> list[str]:
         """Warnings about clusters that explain nothing, and what a maximum leaves out."""
@@ -238,7 +240,7 @@ cosine.
                 "Held-out rows are no more likely than random directions: the clusters describe "
                 "the training rows and not what rows have in common."
             )
-        if self.model.n_components == round(self.model.n_used_):
+        if self._most == round(self.model.n_used_):
             sentences.append("All clusters are in use: more may describe the rows better.")
         if self.model.posterior_ is None:
             sentences.append(

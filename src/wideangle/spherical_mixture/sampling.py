@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.base import clone
 
-from wideangle.infer.run import Run, run
+from wideangle.infer.run import Progress, Run, run
 from wideangle.infer.stopping import until_converged
 from wideangle.posterior import Draws, evenly
 from wideangle.settings import AUTO, Maximise, as_plain
@@ -84,8 +84,9 @@ def fit(chains: Chains, task: Task, rows: MemoryRows, *, began: float) -> Fitted
 
 def mark_of(task: Task, rows: MemoryRows) -> str:
     """A fingerprint of the rows and of all settings but the length of the chains."""
-    usual: Any = clone(task.inference).set_params(n_draws=1, max_time=None)
-    same = task._replace(inference=as_plain(usual), verbose=None)
+    usual: Any = clone(task.inference)
+    usual = as_plain(usual.set_params(n_draws=1, max_time=None))
+    same = task._replace(inference=usual, verbose=None)
     return fingerprint(rows.arrays(), {"task": repr(same)})
 
 
@@ -124,8 +125,8 @@ class Chains:
         self._options = {
             "n_warmup": N_WARMUP if task.inference.n_warmup is None else task.inference.n_warmup,
             "thin": task.inference.thin or 1,
-            "verbose": task.verbose,
         }
+        self._verbose = task.verbose
         self._state: Any = None
         self._states: list[tuple[int, Mixture, np.ndarray]] = []
         self.draws = Draws({})
@@ -157,20 +158,22 @@ class Chains:
 
     def _extend(self, n_draws: int) -> None:
         """Run all chains until they have this many draws; evenly spaced states are kept."""
-        n_done = self.n_done
-        for end in np.unique(np.linspace(n_done, max(n_draws, n_done), KEPT + 1).astype(int))[1:]:
-            found = self._run(int(end))
-            if found.draws.n_draws:
-                self.draws = self.draws.followed_by(found.draws) if n_done else found.draws
-                n_done = self.draws.n_draws
-                self._keep(n_done)
-            if found.interrupted:
-                self.interrupted = True
-                if n_done == 0:
-                    raise KeyboardInterrupt("stopped before the first draw")
-                return
+        n_done, n_warmup = self.n_done, self._options["n_warmup"]
+        ends = np.unique(np.linspace(n_done, max(n_draws, n_done), KEPT + 1).astype(int))[1:]
+        with Progress(n_warmup + n_draws, n_warmup, self._verbose) as bar:
+            for end in ends:
+                found = self._run(int(end), bar)
+                if found.draws.n_draws:
+                    self.draws = self.draws.followed_by(found.draws) if n_done else found.draws
+                    n_done = self.draws.n_draws
+                    self._keep(n_done)
+                if found.interrupted:
+                    self.interrupted = True
+                    if n_done == 0:
+                        raise KeyboardInterrupt("stopped before the first draw")
+                    return
 
-    def _run(self, n_draws: int) -> Run:
+    def _run(self, n_draws: int, bar: Progress) -> Run:
         """Run up to this many draws, with as much room for clusters as needed."""
         while True:
             found = run(
@@ -182,6 +185,7 @@ class Chains:
                 data=self._problem,
                 collect=_collect,
                 resume=self._state,
+                bar=bar,
                 **self._options,
             )
             if not np.asarray(found.state.latents.overflow).any():

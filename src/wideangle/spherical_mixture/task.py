@@ -82,7 +82,7 @@ def plan(model: Any, n_rows: int, dim: int) -> Task:
     tightness = np.nan if model.tightness == "auto" else float(model.tightness)
     prior = CentrePrior(
         _strength(model.choice("prior"), dim), tightness, TIGHTNESS_ROWS,
-        _kind(model.choice("prior"), inference),
+        kind_of(model.choice("prior"), inference),
     )  # fmt: skip
     return Task(
         min(INFINITE, max(n_rows, 1)) if infinite else int(model.n_components),
@@ -96,7 +96,7 @@ def plan(model: Any, n_rows: int, dim: int) -> Task:
 
 
 INFINITE = 64
-"""Initial number of clusters if there is no limit."""
+"""Initial number of clusters of an infinite mixture, and where an ascent ends the process."""
 
 
 def _strength(prior: Settings, dim: int) -> float:
@@ -108,7 +108,8 @@ def _strength(prior: Settings, dim: int) -> float:
     return float(inverse_on_host(COSINE if prior.cosine is None else prior.cosine, dim))
 
 
-def _kind(prior: Settings, inference: Settings) -> str:
+def kind_of(prior: Settings, inference: Settings) -> str:
+    """Type of the prior of the centres."""
     kind = getattr(prior, "kind", None)
     return kind or ("II" if isinstance(inference, Variational) else "I")
 

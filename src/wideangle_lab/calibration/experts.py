@@ -41,9 +41,10 @@ from wideangle.mixture_of_experts.likelihood import (
 )
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_mcmc
-from wideangle.mixture_of_experts.task import Task
+from wideangle.mixture_of_experts.task import GATE_SCALE, Task
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.components import (
+    MEAN_SCALE,
     ComponentPrior,
     GaussianComponents,
     HierarchicalComponents,
@@ -89,6 +90,8 @@ EFFORTS = {
     "geodesic": Effort(400, 32, 0.1),
     "metropolis": Effort(1500, 200, 0.7),
 }
+OF_A_QUANTITY = Effort(1200, 64, 0.3)
+"""Sharp gates and small noise leave draws alike for longer, and all data sets share one step."""
 
 
 class Trial(NamedTuple):
@@ -126,11 +129,17 @@ class Case(NamedTuple):
         return experts_for(self.n_classes)
 
     @property
+    def effort(self) -> Effort:
+        """Lengths of its chains."""
+        return EFFORTS[self.sampler] if self.n_classes else OF_A_QUANTITY
+
+    @property
     def priors(self) -> Priors:
         """Priors of gate and experts."""
         sizes = self.n_columns, self.n_columns * self.expert.n_outputs
         if self.prior == COMMON:
-            return Priors(*map(make_hierarchy, sizes, (False, True)))
+            means = MEAN_SCALE if self.n_classes else GATE_SCALE, MEAN_SCALE
+            return Priors(*map(make_hierarchy, sizes, (False, True), means))
         return Priors(*(make_prior(self.prior, size) for size in sizes))
 
 
@@ -140,10 +149,10 @@ CASES += [Case(COMMON, "hmc", 0), Case(COMMON, "hmc", automatic=True)]
 CASES += [Case(COMMON, "hmc", 2, True, *LARGE)]
 
 
-def make_hierarchy(size: int, common: bool) -> HierarchicalComponents:
+def make_hierarchy(size: int, common: bool, mean_scale: float) -> HierarchicalComponents:
     """The default prior, with a repulsion that matters."""
     directions = MutualAngular(N_EXPERTS, size, jnp.float32(4.0), "I")
-    return HierarchicalComponents(N_EXPERTS, size, common, directions)
+    return HierarchicalComponents(N_EXPERTS, size, common, directions, mean_scale=mean_scale)
 
 
 def make_prior(name: str, size: int) -> ComponentPrior:
@@ -249,7 +258,7 @@ def calibrate(
     if case.automatic:
         share = 4 if case.n_rows == N_ROWS else 16
         return _whole_fits(case, n_sets=max(n_sets // share, 1), seed=seed)
-    method, effort = samplers[case.sampler], EFFORTS[case.sampler]
+    method, effort = samplers[case.sampler], case.effort
     keys = jax.random.split(jax.random.key(seed), 4)
     points, targets = jax.jit(jax.vmap(partial(simulate, case=case)))(
         jax.random.split(keys[0], n_sets)
@@ -353,7 +362,7 @@ def restart(
     """Exact restarts: sweeps and new targets must preserve the distribution of exact draws."""
     method = samplers[case.sampler]
     expert, whitening = case.expert, whitening_of(case)
-    steps = {name: jnp.float32(EFFORTS[case.sampler].step) for name in method.steps}
+    steps = {name: jnp.float32(case.effort.step) for name in method.steps}
 
     def sweep(carry: tuple[Any, Array], turn: Any) -> tuple[tuple[Any, Array], Scalar]:
         (state, targets), (count, key) = carry, turn

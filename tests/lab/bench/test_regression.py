@@ -124,12 +124,15 @@ def test_the_page_says_what_was_wished_for():
     found = page.targets([short])
     assert [target.met for target in found] == [False, True, False]
     assert "Motorcycle, acceleration, 80 %: 20.0 points, by chance 15.0" in found[0].measured
-    assert "crps +3%" in found[2].measured
+    assert "CRPS +3.0%" in found[2].measured
     text = page.render(make_record())
     assert (
         "| Motorcycle, acceleration | 70 x 2, 1 | -1.000 | -1.500 |  |  |  | **-0.500** |" in text
     )
     assert "| Motorcycle, acceleration | 9 | 50 80 95 | 50 80 95 |" in text
+    cells = "| 30 | 50 [33, 67] | 80 [63, 90] | 95 [81, 99] |"
+    assert f"| Motorcycle, acceleration {cells} +0.50 | +0.0% | +0.0% |" in text
+    assert f"| all tables {cells}  |  |  |" in text
     assert "met so far" in text
     assert "Seconds of a fit" in text and "0 of 1 of our fits ended" in text
     record = make_record()
@@ -140,8 +143,22 @@ def test_the_page_says_what_was_wished_for():
     assert OURS in text
 
 
+def test_excess_over_the_linear_model_is_paired_over_splits():
+    record = make_record()
+    for split, crps in enumerate((0.9, 1.0, 1.1)):
+        one = json.loads(json.dumps(record["cells"]["mcycle/0"]))
+        one["fit"] |= {"crps": crps + 0.05, "rmse": 2.0}
+        one["rivals"]["rivals"][rivals.LINEAR] |= {"crps": crps}
+        record["cells"][f"mcycle/{split}"] = one
+    (table,) = page.summaries(record)
+    found = table.excess["crps"]
+    assert found.mean == pytest.approx(0.05)  # the same in every split, however hard it is
+    assert found.error == pytest.approx(0.0, abs=1e-12)
+    assert "CRPS +5.0% [+5.0%, +5.0%]" in page.targets([table])[2].measured
+
+
 def test_the_page_is_that_of_the_record():
-    text = (ROOT / "docs" / "regression.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "regression-results.md").read_text(encoding="utf-8")
     record = json.loads((ROOT / "results/bench/regression.json").read_text(encoding="utf-8"))
     assert text == fill(text, {"record": page.render(record)})
     found = page.summaries(record)

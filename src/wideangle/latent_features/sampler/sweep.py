@@ -42,6 +42,7 @@ from wideangle.latent_features.state import (
     log_lik,
     probes,
     residual_energy,
+    stats_of,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Key, Scalar
@@ -250,7 +251,7 @@ def sweep_on_device(
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
     moved, columns = births(key, begun, rows, products, design)
     moved = attached(moved, columns)
-    stats = rows.stats(moved.assignments)
+    stats = stats_of(rows, moved.assignments)
     end, info = finish(key, moved, stats, _probed(moved), design, steps)
     return end, info, begun.slice.overflow
 
@@ -263,7 +264,7 @@ def sweep_without_assignments(
     It keeps the weights that led to the low level; drawing others would make such weights too rare.
     """
     features = without_unused(start(key, features, design).features, design)
-    stats = rows.stats(features.assignments)
+    stats = stats_of(rows, features.assignments)
     return finish(key, features, stats, _probed(features), design, steps)
 
 
