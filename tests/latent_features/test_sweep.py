@@ -34,6 +34,7 @@ ORDERED = {
 LEARNED = Design(learned=LEARNED_NUMBERS, **HYPERPRIORS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compile_quickly")
 def test_a_few_sweeps_leave_the_joint_distribution_alone():
     verdict = geweke(n=500, n_sweeps=2)

@@ -322,12 +322,6 @@ def test_prior_objects_are_taken_for_gate_and_experts_and_their_shape_checked():
         make(**MAP | {"prior": GaussianComponents(3, 2)}).fit(X, y)
 
 
-def test_one_column_without_intercept_has_no_directions():
-    X, y = data()
-    with pytest.raises(ValueError, match="directions need two"):
-        make(inference="map", fit_intercept=False).fit(X[:, :1], y)
-
-
 def test_settings_are_validated_and_cloned():
     model = make(4, prior=MutualAngularPrior(concentration=3.0), inference=Sampling(n_draws=7))
     assert repr(clone(model)) == repr(model)

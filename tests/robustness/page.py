@@ -32,8 +32,8 @@ cannot, the fit continues with a warning.
   beyond single precision are errors, with the allowed range in the message.
 * These can be fitted, with finite results and probabilities that add up to 1: one row, one column,
   one class, equal rows, constant columns, a class with one row and, in the mixture, columns of
-  1e-300 together with columns of 1e300. Directions need two columns: with one, use
-  `prior="gaussian"` or an intercept.
+  1e-300 together with columns of 1e300. Latent features of one column need
+  `prior="gaussian"`, since directions need two.
 * A model file is arrays and JSON with a checksum of every byte. A file with a valid checksum but
   inconsistent contents is an error when it is loaded. No code from the file is run.
 * A killed process may leave a `.wideangle-*.tmp` file in the same folder, which can be deleted.

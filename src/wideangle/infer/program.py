@@ -86,7 +86,8 @@ class Program:
             raise ValueError(
                 f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}"
             )
-        self._n_groups = number_of_groups(state)
+        tuned = jax.tree.leaves(state.tuning)
+        self._n_groups = tuned[0].shape[0] if tuned else 1
         n_chains = state.keys.shape[0] // self._n_groups
         size = state.keys.shape[0] * sum(
             leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)
@@ -193,12 +194,6 @@ def on_cpu() -> bool:
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     platform = jax.default_backend() if device is None else getattr(device, "platform", device)
     return platform == "cpu" and current_mesh() is None
-
-
-def number_of_groups(state: RunState) -> int:
-    """Number of groups of the chains of a state."""
-    found = jax.tree.leaves(state.tuning)
-    return found[0].shape[0] if found else 1
 
 
 def _group(state: RunState, i: int, n_groups: int) -> RunState:

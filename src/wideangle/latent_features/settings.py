@@ -34,7 +34,7 @@ FARTHEST = 1e15
 """Largest entry of new rows, in units of the spread of the training rows."""
 RANGE = 1e8
 """Settings in units of the data may be this many times larger or smaller than the spread."""
-BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**19
+BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**21
 """Entries that births and cycles of small features may read in a sweep: small data allow more
 passes."""
 BLOCK_ENTRIES = 2**20
@@ -197,7 +197,7 @@ def design_of(
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
         n_births=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
-        n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 16)),
+        n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 40)),
     )
     buffet: Any = Buffet(alpha, discount, strength)
     return design, Hyper(buffet, noise, concentration, rate)

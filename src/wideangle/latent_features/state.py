@@ -252,7 +252,7 @@ def counts_of(features: Features) -> Array:
 
 def detached(features: Features) -> Features:
     """The state without its assignments, which stay with the caller."""
-    index = np.arange(features.room, dtype=np.int32)
+    index = jnp.asarray(np.arange(features.room, dtype=np.int32))
     stored = StoredAssignments(counts_of(features), index, features.assignments.shape[0])
     return features._replace(assignments=stored)
 

@@ -46,8 +46,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
         scaled), and with a common expert clip entries that would be extreme among as many standard
         normal numbers as there are rows.
-    fit_intercept : bool
-        Add a constant column to gate and experts.
     class_weight : dict or "balanced", optional
         As in scikit-learn.
     checkpoint : path, optional
@@ -122,7 +120,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         prior: Any = "mutual-angular",
         inference: Any = "mcmc",
         standardise: bool = True,
-        fit_intercept: bool = True,
         class_weight: Any = None,
         checkpoint: Any = None,
         n_jobs: int | None = None,
@@ -134,7 +131,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         self.prior = prior
         self.inference = inference
         self.standardise = standardise
-        self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.checkpoint = checkpoint
         self.n_jobs = n_jobs

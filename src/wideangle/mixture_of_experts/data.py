@@ -85,22 +85,19 @@ class Scaling(NamedTuple):
 
     shift: np.ndarray
     scale: np.ndarray
-    intercept: bool
     limit: float = LARGEST
     """Prepared entries are clipped here."""
 
     def apply(self, X: Any) -> Any:
-        """Prepared rows; sparse stays sparse."""
+        """Prepared rows with a last column of ones; sparse stays sparse."""
         if sp.issparse(X):
             rows: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / self.scale)
             rows.data = np.clip(rows.data, -self.limit, self.limit).astype(np.float32)
-            if self.intercept:
-                ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
-                rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
-            return sp.csr_array(rows)
+            ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
+            return sp.csr_array(sp.hstack([rows, ones], format="csr", dtype=np.float32))
         X = np.asarray(X)
         n_rows, p = X.shape
-        rows = np.ones((n_rows, p + self.intercept), np.float32)
+        rows = np.ones((n_rows, p + 1), np.float32)
         size = max(CACHED // max(p, 1), 1)
         with np.errstate(over="ignore"):  # overflow is clipped just below
             for first in range(0, n_rows, size):
@@ -125,16 +122,14 @@ class TargetScaling(NamedTuple):
         return self.shift + self.scale * np.asarray(standard, np.float64)
 
 
-def learn_target_scaling(y: np.ndarray, weights: np.ndarray, *, intercept: bool) -> TargetScaling:
+def learn_target_scaling(y: np.ndarray, weights: np.ndarray) -> TargetScaling:
     """Mean and standard deviation of the targets."""
     mean, deviation = _moments(np.asarray(y, np.float64)[:, None], weights)
-    return target_scaling_from(mean[0], deviation[0], intercept=intercept)
+    return target_scaling_from(mean[0], deviation[0])
 
 
-def target_scaling_from(mean: float, deviation: float, *, intercept: bool) -> TargetScaling:
+def target_scaling_from(mean: float, deviation: float) -> TargetScaling:
     """From moments of the targets; a constant keeps its unit."""
-    if not intercept:  # nothing could absorb a shift
-        return TargetScaling(0.0, float(_or_one(np.hypot(mean, deviation))))
     constant = deviation <= 1e-13 * abs(mean)  # what rounding leaves of equal numbers
     return TargetScaling(float(mean), 1.0 if constant else float(_or_one(np.asarray(deviation))))
 
@@ -151,7 +146,7 @@ def usual_extreme(n_rows: float) -> float:
     return math.sqrt(2.0 * math.log(max(n_rows, FEWEST)))
 
 
-def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: bool) -> Scaling:
+def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool) -> Scaling:
     """Centre and scale real columns; leave 0/1 columns and constants alone.
 
     One isotropic prior for all weights needs columns on one scale. Indicator columns already
@@ -164,8 +159,8 @@ def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: 
     else:
         X, dtype = np.asarray(X, np.float64), X.dtype
         (mean, deviation), binary = _moments(X, weights), np.all((X == 0) | (X == 1), axis=0)
-    settings = {"standardise": standardise, "intercept": intercept, "sparse": sp.issparse(X)}
-    return scaling_from(mean, deviation, binary, dtype=dtype, **settings)
+    kind = {"dtype": dtype, "sparse": sp.issparse(X)}
+    return scaling_from(mean, deviation, binary, standardise=standardise, **kind)
 
 
 def scaling_from(
@@ -174,22 +169,20 @@ def scaling_from(
     binary: np.ndarray,
     *,
     standardise: bool,
-    intercept: bool,
     dtype: Any = np.float64,
     sparse: bool = False,
 ) -> Scaling:
     """Like :func:`learn_scaling`, from given moments and which columns are 0/1."""
     if not standardise:
-        return Scaling(np.zeros_like(mean), np.ones_like(mean), intercept)
-    if sparse or not intercept:
-        # No shift: nothing could absorb it, and a constant column is the user's intercept.
+        return Scaling(np.zeros_like(mean), np.ones_like(mean))
+    if sparse:
         rms = np.hypot(mean, deviation)
-        return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)), intercept)
+        return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)))
     # A column that varies in the last digits only counts as constant.
     digits = np.finfo(np.result_type(dtype, np.float32)).eps
     constant = ~(deviation > ROUNDED * digits * np.abs(mean))
     scale = np.where(binary | constant, 1.0, _or_one(deviation))
-    return Scaling(np.where(binary, 0.0, mean), scale, True)
+    return Scaling(np.where(binary, 0.0, mean), scale)
 
 
 def _moments(X: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -88,7 +88,6 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         "prior": [StrOptions(set(PRIORS)), *PRIORS.values(), ComponentPrior, tuple],
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "standardise": ["boolean"],
-        "fit_intercept": ["boolean"],
         "checkpoint": "no_validation",
         "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
@@ -101,7 +100,6 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     prior: Any
     inference: Any
     standardise: bool
-    fit_intercept: bool
     checkpoint: Any
     n_jobs: int | None
     verbose: bool | None
@@ -158,9 +156,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     @in_own_threads
     def _fit_rows(self, data: Data) -> Self:
         """Fit to rows from :func:`data.counted` with encoded targets."""
-        self.scaling_ = learn_scaling(
-            data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
-        )
+        self.scaling_ = learn_scaling(data.rows, data.weights, standardise=self.standardise)
         self.scaling_ = self._limited(self.scaling_, float(data.weights.sum()))
         data = data._replace(rows=self.scaling_.apply(data.rows))
         seed = check_random_state(self.random_state).randint(2**31 - 1)
@@ -230,7 +226,6 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
             self._encoded,
             quantity=is_regressor(self),
             standardise=self.standardise,
-            intercept=self.fit_intercept,
             limited=self._limited,
             verbose=self.verbose,
         )

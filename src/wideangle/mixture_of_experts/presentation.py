@@ -126,7 +126,7 @@ class ExpertPresentation(Presentation):
         found, filling = super().entry_names(names), self.model.filling_
         flagged = () if filling is None else filling.flagged
         found += [where_missing(found[i]) for i in flagged]
-        return found + [INTERCEPT] * bool(self.model.fit_intercept)
+        return [*found, INTERCEPT]
 
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """With the weights of the gate."""

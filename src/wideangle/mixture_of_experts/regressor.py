@@ -39,7 +39,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     ----------
     n_experts : int
         Number of experts K.
-    prior, inference, standardise, fit_intercept, checkpoint, n_jobs, verbose
+    prior, inference, standardise, checkpoint, n_jobs, verbose
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     warm_start, random_state
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
@@ -93,7 +93,6 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         prior: Any = "mutual-angular",
         inference: Any = "mcmc",
         standardise: bool = True,
-        fit_intercept: bool = True,
         min_noise: float = 0.01,
         checkpoint: Any = None,
         n_jobs: int | None = None,
@@ -105,7 +104,6 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         self.prior = prior
         self.inference = inference
         self.standardise = standardise
-        self.fit_intercept = fit_intercept
         self.min_noise = min_noise
         self.checkpoint = checkpoint
         self.n_jobs = n_jobs
@@ -121,9 +119,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
-        self.target_scaling_ = learn_target_scaling(
-            data.targets, data.weights, intercept=self.fit_intercept
-        )
+        self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
         return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
 
     def fit_stream(
@@ -143,9 +139,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     def _learn_targets(self, found: Survey) -> np.ndarray:
         mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
-        self.target_scaling_ = target_scaling_from(
-            mean, np.sqrt(variance), intercept=self.fit_intercept
-        )
+        self.target_scaling_ = target_scaling_from(mean, np.sqrt(variance))
         return np.ones(1)
 
     def _experts(self) -> GaussianExperts:
@@ -252,8 +246,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         units = self.target_scaling_
         # The model uses the logarithm of the variance.
         found = np.array(weights, np.float64) * (units.scale if output == 0 else 0.5)
-        if self.fit_intercept:
-            found[..., -1] += units.shift if output == 0 else np.log(units.scale)
+        found[..., -1] += units.shift if output == 0 else np.log(units.scale)
         return found
 
     # ---- for files, ArviZ and sources

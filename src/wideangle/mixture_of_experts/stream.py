@@ -61,7 +61,6 @@ def prepare(
     *,
     quantity: bool,
     standardise: bool,
-    intercept: bool,
     limited: Callable[[Scaling, float], Scaling],
     verbose: bool | None,
 ) -> Prepared:
@@ -76,7 +75,6 @@ def prepare(
     scaling = scaling_from(
         *(part[:width] for part in (mean, np.sqrt(variance), found.moments.binary)),
         standardise=standardise,
-        intercept=intercept,
         dtype=source.dtype,
         sparse=getattr(source, "sparse", False),
     )

@@ -268,11 +268,6 @@ def _build_prior(name: str, prior: Any, inference: Settings, n: int, size: int) 
 
 
 def _directions(prior: Any, inference: Settings, n: int, size: int) -> MutualAngular:
-    if size < 2:  # noqa: PLR2004
-        raise ValueError(
-            f"prior={prior}: X has one column, and directions need two; use prior='gaussian' or "
-            "fit_intercept=True."
-        )
     if isinstance(prior, VonMisesFisherPrior):
         # Independent directions; without a mean direction they are uniform.
         return MutualAngular(n, size, np.float32(0.0), "independent")

@@ -38,20 +38,15 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Figure:
     if n <= _MOST_WRITTEN:
         style.write_in_cells(ax, image, shown, "{:.0f}")
     style.tidy(ax, f"Angles between {present(model).noun}s")
-    _number_ticks(ax, n)
+    places = np.arange(0, n, max(1, n // 15))
+    ax.set_xticks(places, labels=places + 1)
+    ax.set_yticks(places, labels=places + 1)
     style.frameless(ax)
     style.lines_between_cells(ax, n, n)
     bar = style.colour_bar(image, ax, "")
     names = ["0° alike", "45°", "90°", "135°", "180° opposed"]
     bar.set_ticks([0, 45, 90, 135, 180], labels=names)
     return ax.figure
-
-
-def _number_ticks(ax: Any, n: int) -> None:
-    step = max(1, n // 15)
-    places = np.arange(0, n, step)
-    ax.set_xticks(places, labels=places + 1)
-    ax.set_yticks(places, labels=places + 1)
 
 
 def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: int = 0) -> Figure:

@@ -267,7 +267,8 @@ def _fit(model: Any, job: Job, rows: Rows) -> list[str]:
         done = f"after {count(model.trace_.n_draws, 'draw')}" if chains else "before the end"
         raise Interrupted(f"stopped {done}")
     # The folder moves, and the file of the model should not depend on where it was made.
-    model.set_params(checkpoint=None)
+    if model.presentation.resumes(model):
+        model.set_params(checkpoint=None)
     return list(dict.fromkeys(_said(one.message, model) for one in caught if _ours(one)))
 
 

@@ -67,8 +67,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     tightness : float in (0, 1) or "auto"
         Expected cosine of a row to the centre of its cluster under the prior, which counts as five
         rows in every cluster. ``"auto"`` takes the mean cosine of a first partition.
-    checkpoint : None
-        Fits are short and cannot be saved while they run.
     n_jobs : int, optional
         Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
         ``joblib.parallel_config`` allows, or all cores. Results do not depend on it.
@@ -138,7 +136,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "alpha": [Interval(Real, 1e-4, 1e5, closed="both"), StrOptions({LEARN})],
         "tightness": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
-        "checkpoint": [None],
         "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
@@ -153,7 +150,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         inference: Any = "map",
         alpha: Any = LEARN,
         tightness: Any = "auto",
-        checkpoint: Any = None,
         n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
@@ -164,7 +160,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self.inference = inference
         self.alpha = alpha
         self.tightness = tightness
-        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start

@@ -43,6 +43,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
+    meta["settings"].pop("checkpoint", None)  # once a parameter that could only be None
     model = remade(cls, meta)
     check_numbers(arrays)
     for name in _NUMBERS:

@@ -101,7 +101,7 @@ def survey(
     return Survey(classes, moments, sample["rows"], sample["labels"])
 
 
-def _columns(rows: np.ndarray, targets: np.ndarray | None, quantity: bool) -> np.ndarray:
+def _columns(rows: np.ndarray, targets: Any, quantity: bool) -> np.ndarray:
     """Columns of which moments are taken, as a new array in double precision."""
     return (np.column_stack([rows, targets]) if quantity else rows).astype(np.float64)
 

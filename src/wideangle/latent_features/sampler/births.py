@@ -109,7 +109,9 @@ class Chances(NamedTuple):
     """For draws that may be rejected."""
 
 
-SMALL = 0.5
+SMALL = 0.2
+"""Weight below which a feature is small, where rows are many. Sweeps as such move common features
+well, and cycles spent on them would be lost for the rare ones."""
 
 
 def small(n_rows: int) -> float:

@@ -10,7 +10,7 @@ Only the two steps in brackets read the rows. On a device everything is one prog
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +31,7 @@ from wideangle.latent_features.sampler.weights import (
     without_tail,
 )
 from wideangle.latent_features.state import (
+    ROOMS,
     Design,
     Features,
     FeatureStats,
@@ -187,13 +188,35 @@ def split(key: Key) -> Keys:
 
 # ---------------------------------------------------------------- on the CPU: compiled parts
 
-# Births go over all rows many times, so optimised code saves more time than its compilation takes.
-# The other parts are short: unoptimised, they compile in half the time.
-_UNOPTIMISED = QUICKLY | {"xla_backend_optimization_level": 0}
-_on_host = partial(jax.jit, static_argnames="design")
-make_births = _on_host(births, compiler_options=QUICKLY)
-start_sweep = _on_host(start, compiler_options=_UNOPTIMISED)
-finish_sweep = _on_host(finish, compiler_options=_UNOPTIMISED)
+FEW = ROOMS[0]
+"""Size of the arrays up to which the parts that do not read the rows are compiled unoptimised: that
+takes half as long, and they are short."""
+
+
+class _Part:
+    """A part of a sweep as a program, compiled for each size of its arrays."""
+
+    def __init__(self, part: Callable[..., Any]) -> None:
+        unoptimised = QUICKLY | {"xla_backend_optimization_level": 0}
+        self._for_few, self._for_many = (
+            jax.jit(part, static_argnames="design", compiler_options=options)
+            for options in (unoptimised, QUICKLY)
+        )
+
+    def _program(self, features: Features) -> Any:
+        return self._for_few if features.room <= FEW else self._for_many
+
+    def __call__(self, key: Key, features: Features, *others: Any) -> Any:
+        return self._program(features)(key, features, *others)
+
+    def lower(self, key: Key, features: Features, *others: Any) -> Any:
+        """The program before it is compiled."""
+        return self._program(features).lower(key, features, *others)
+
+
+start_sweep, finish_sweep = _Part(start), _Part(finish)
+# Births go over all rows many times: optimised they take a quarter of the time.
+make_births = jax.jit(births, static_argnames="design", compiler_options=QUICKLY)
 drop_unused = jax.jit(without_unused, static_argnums=1)
 
 
