@@ -532,7 +532,6 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
         raise AssertionError("rows were made dense")
 
     monkeypatch.setattr(expert_data, "SPARSE_SIZE", 0)
-    monkeypatch.setattr(expert_data, "SPARSE_EXPERTS", 2)
     monkeypatch.setattr(expert_data, "SPARSE_SHARE", 0.3)
     monkeypatch.setattr(expert_data, "make_dense", refuse)
     model = make(**short, checkpoint=tmp_path / "run")

@@ -210,7 +210,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Entropy of the predictions in nats: total, aleatoric (``expected``) and epistemic."""
-        answer, rows = self._expert.proba_and_entropy, self._rows(X)
+        rows = self._rows(X)
+        answer = self._expert.proba_and_entropy
         found = over_draws(answer, self.posterior_, rows, self.chain_weights_)
         total, expected = entropy(found[:, :-1]), found[:, -1]
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding

@@ -189,8 +189,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         levels = np.asarray(q, np.float64)
         if levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0) & (levels < 1)):
             raise ValueError(f"q={q!r}: must be a number between 0 and 1, or a list of such.")
+        rows = self._rows(X)
         found = quantities.quantiles(
-            self._expert, self.posterior_, self._rows(X), levels.ravel(), self.chain_weights_
+            self._expert, self.posterior_, rows, levels.ravel(), self.chain_weights_
         )
         found = self.target_scaling_.restore(found)
         return found[:, 0] if levels.ndim == 0 else found
