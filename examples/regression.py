@@ -120,12 +120,14 @@ def draw(model, X, y, output):
     figure = Figure(figsize=(10.5, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     plots.prediction_bands(model, X, y, ax=left)
-    left.set(title="Bands that hold 50 % and 90 %", xlabel="ms after the impact", ylabel="g")
+    left.set_title("Bands that hold 50 % and 90 %", loc="left")
+    left.set(xlabel="ms after the impact", ylabel="g")
     grid = np.linspace(X.min(), X.max(), 200)[:, None]
     found = model.predict_uncertainty(grid)
     right.plot(grid, np.sqrt(found.expected), label="noise")
     right.plot(grid, np.sqrt(found.epistemic), label="epistemic")
-    right.set(title="Standard deviations", xlabel="ms after the impact", ylabel="g")
+    right.set_title("Standard deviations", loc="left")
+    right.set(xlabel="ms after the impact", ylabel="g")
     right.legend(frameon=False)
     figure.savefig(output, dpi=110)
 

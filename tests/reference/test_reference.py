@@ -22,6 +22,7 @@ from reference.problems import (
 )
 from wideangle import Sampling, Variational
 from wideangle.latent_features.state import probes
+from wideangle.mixture_of_experts import task
 from wideangle.streaming import NpyRows
 
 FARTHEST = 4.5
@@ -148,6 +149,15 @@ def test_a_wrong_constant_is_seen(name):
     model = fitted(name, SAMPLERS[case], **change)
     _, farthest, p_value = verdict(numbers_of(name, model), reference(name))
     assert farthest > FARTHEST or p_value < LEAST
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_another_prior_of_sharp_gates_is_seen(monkeypatch):
+    monkeypatch.setattr(task, "GATE_SCALE", 2.0)
+    case = "experts-quantity hmc"
+    draws = numbers_of("experts-quantity", fitted("experts-quantity", SAMPLERS[case]))
+    assert abs(z_scores(draws, reference("experts-quantity"))["log scale, gate, mean"]) > FARTHEST
 
 
 GUIDES = {

@@ -98,6 +98,7 @@ def test_predictions_average_the_distribution_functions_of_draws():
     found = widths.levels(run.model, X, run.model.predict_quantiles(X, 0.3))
     assert np.allclose(found.mean(axis=0), 0.3, atol=1e-4) and np.ptp(found) > 0
     assert widths.coverage(np.array([0.05, 0.3, 0.5, 0.99])).tolist() == [0.5, 0.5, 0.75]
+    assert widths.tails(np.array([0.05, 0.3, 0.5, 0.99])).tolist() == [0.25, 0.25]
 
 
 def make_scores(log_density, crps=1.0, coverage=0.0):

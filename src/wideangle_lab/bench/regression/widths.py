@@ -1,7 +1,7 @@
 """Why intervals are wide: coverage of single posterior draws, compared with that of predictions.
 
 Predictions average over draws. If draws disagree, intervals of the average are wider than those of
-each draw.
+each draw. If the noise is skewed, rows are missing in one tail of the predictions only.
 
 ``python -m wideangle_lab.bench.regression.widths ozone mcycle``
 """
@@ -19,6 +19,7 @@ from wideangle.mixture_of_experts.quantities import parts_of
 from wideangle_lab.bench.regression.tables import QUANTITIES
 
 LEVELS = np.array([0.5, 0.8, 0.95])
+TAIL = 0.1
 
 
 def levels(model: MixtureOfExpertsRegressor, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -34,18 +35,27 @@ def coverage(level: np.ndarray) -> np.ndarray:
     return np.mean(np.abs(level[..., None] - 0.5) < 0.5 * LEVELS, axis=tuple(range(level.ndim)))
 
 
-def measure(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Coverage of single draws and of predictions, over all splits of a table."""
+def tails(level: np.ndarray) -> np.ndarray:
+    """Shares of levels in the lowest and in the highest tenth."""
+    return np.array([np.mean(level < TAIL), np.mean(level > 1.0 - TAIL)])
+
+
+def measure(name: str) -> dict[str, np.ndarray]:
+    """Coverage of single draws and of predictions, and tails, over all splits of a table."""
     found = []
     for seed in range(QUANTITIES[name].n_seeds):
         parts = QUANTITIES[name].load(seed)
         model = MixtureOfExpertsRegressor(random_state=seed, verbose=False)
         found.append(levels(model.fit(parts.train, parts.y_train), parts.test, parts.y_test))
-    single = np.mean([coverage(level) for level in found], axis=0)
-    return single, np.mean([coverage(level.mean(axis=0)) for level in found], axis=0)
+    averages = [level.mean(axis=0) for level in found]
+    return {
+        "single draws": np.mean([coverage(level) for level in found], axis=0),
+        "predictions": np.mean([coverage(level) for level in averages], axis=0),
+        "lowest and highest tenth": np.mean([tails(level) for level in averages], axis=0),
+    }
 
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:]:
-        for words, shares in zip(("single draws", "predictions"), measure(chosen), strict=True):
+        for words, shares in measure(chosen).items():
             print(f"{chosen}, {words}: {' '.join(f'{100 * share:.0f}' for share in shares)}")
