@@ -85,13 +85,13 @@ class DaskRows:
 
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows of a partition, and their targets."""
-        import dask
+        from dask.base import compute
 
         place = self._places[block]
         wanted = [self._rows[place]]
         if self._targets is not None:
             wanted.append(self._targets[place])
-        rows, *targets = dask.compute(*wanted)  # pyright: ignore[reportPrivateImportUsage]
+        rows, *targets = compute(*wanted)
         if len(rows) != self.starts[block + 1] - self.starts[block]:
             raise ValueError(
                 f"partition {place} has {len(rows)} rows now, and had "
