@@ -39,9 +39,10 @@ def fit(options):
     inference = Maximise() if options.inference == "map" else chains
     common = {"verbose": False, "random_state": options.seed}
     plane = two_rules(options.rows, options.seed)
-    wide = make_classification(
+    columns, labels = make_classification(
         options.rows, 10, n_informative=6, n_clusters_per_class=3, random_state=options.seed
     )
+    wide = columns, np.where(labels, "yes", "no")
     images = block_images(options.seed, options.rows).X
     gate, experts = (
         MixtureOfExpertsClassifier(n, inference=inference, **common).fit(*rows)

@@ -91,7 +91,8 @@ def features():
     """Images of 6 x 6 pixels, chains; a Gaussian prior is the quickest to compile."""
     model = LatentFeatureModel(
         "gaussian",
-        inference=Sampling(n_warmup=5, n_draws=6, thin=2, n_chains=2, hops=0, n_jobs=1),
+        inference=Sampling(n_warmup=5, n_draws=6, thin=2, n_chains=2, hops=0),
+        n_jobs=1,
         verbose=False,
         random_state=0,
     )

@@ -9,12 +9,10 @@ import pytest
 
 from wideangle import (
     LatentFeatureModel,
-    Maximise,
     MixtureOfExpertsClassifier,
     MixtureOfExpertsRegressor,
     Sampling,
     SphericalMixture,
-    Variational,
 )
 from wideangle.infer import program
 from wideangle.latent_features import fit as features
@@ -74,22 +72,21 @@ def test_one_job_runs_in_one_thread_with_the_same_draws(monkeypatch, compile_qui
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("inference", [Sampling, Variational, Maximise])
 @pytest.mark.parametrize(
     "model", [MixtureOfExpertsClassifier, MixtureOfExpertsRegressor, SphericalMixture]
 )
-def test_jobs_of_the_inference_are_threads_of_the_fit(model, inference):
+def test_jobs_of_a_model_are_threads_of_its_fit(model):
     found = []
     fit = in_own_threads(lambda model: found.append(n_threads()))
     with joblib.parallel_config(n_jobs=3):
         for n_jobs in (None, 1, 2):
-            fit(model(inference=inference()).set_params(inference__n_jobs=n_jobs))
+            fit(model(n_jobs=n_jobs))
         assert n_threads() == 3
     assert found == [3, 1, 2]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_chains_of_features_at_once_are_the_jobs_of_the_inference(n_jobs, monkeypatch):
+def test_chains_of_features_at_once_are_the_jobs_of_the_model(n_jobs, monkeypatch):
     class Enough(Exception):
         """A fit got this far."""
 
@@ -98,7 +95,7 @@ def test_chains_of_features_at_once_are_the_jobs_of_the_inference(n_jobs, monkey
         raise Enough
 
     monkeypatch.setattr(features, "ThreadPoolExecutor", pool)
-    model = LatentFeatureModel(inference=Sampling(n_jobs=n_jobs))
+    model = LatentFeatureModel(n_jobs=n_jobs)
     with pytest.raises(Enough):
         model.fit(np.random.default_rng(0).normal(size=(20, 3)))
 
@@ -107,12 +104,12 @@ def test_every_family_is_trained_with_the_jobs_of_a_command():
     for name in FAMILIES:
         offered = {option.flag: option for option in estimator_of(name).presentation.options}
         model = estimator_of(name)().set_params(**{offered["--jobs"].setting: 2})
-        assert model.get_params()["inference__n_jobs"] == 2
+        assert model.get_params()["n_jobs"] == 2
         assert ("--combine" in offered) == (name != "clusters")
 
 
 def test_jobs_are_those_of_a_machine_and_not_of_a_model(tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 3))
-    model = SphericalMixture(2, inference=Maximise(n_jobs=1), random_state=0).fit(X)
+    model = SphericalMixture(2, n_jobs=1, random_state=0).fit(X)
     model.save(tmp_path / "model")
-    assert SphericalMixture.load(tmp_path / "model").inference.n_jobs is None
+    assert SphericalMixture.load(tmp_path / "model").n_jobs is None

@@ -16,6 +16,7 @@ from wideangle import (
     MixtureOfExpertsClassifier,
     MixtureOfExpertsRegressor,
     SphericalMixture,
+    registry,
 )
 
 ROWS = 6
@@ -172,3 +173,8 @@ def test_a_forked_process_predicts_and_refuses_what_it_would_wait_for(tmp_path):
         lambda: LatentFeatureModel().fit(FRAME),
     ):
         assert "processes that are spawned" in in_a_fork(action)
+
+
+@pytest.mark.parametrize("name", registry.FAMILIES)
+def test_no_model_has_more_than_ten_parameters(name):
+    assert len(registry.estimator_of(name)().get_params(deep=False)) <= 10

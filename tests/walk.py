@@ -65,9 +65,9 @@ def features() -> Callable[[], Any]:
     """A fit of latent features to a small dense array."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (40, 2)) @ (3 * np.eye(2, 6)) + 0.3 * rng.normal(size=(40, 6))
-    short = wideangle.Sampling(n_warmup=2, n_draws=2, n_chains=2, thin=1, n_jobs=1)
+    short = wideangle.Sampling(n_warmup=2, n_draws=2, n_chains=2, thin=1)
     # One job: threads would enter files in an order of chance.
-    model = wideangle.LatentFeatureModel(inference=short, verbose=False, random_state=0)
+    model = wideangle.LatentFeatureModel(inference=short, n_jobs=1, verbose=False, random_state=0)
     return lambda: model.fit(X)
 
 

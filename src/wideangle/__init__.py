@@ -1,7 +1,8 @@
-"""Diversity-promoting Bayesian latent-variable models.
+"""Bayesian models of small tables that say how sure they are.
 
-Components whose prior pushes them to point in different directions, for mixtures of experts and
-infinite latent feature models, and as NumPyro distributions for a model of your own.
+Mixtures of experts predict classes and quantities; there are also infinite latent features and
+clusters of directions. A prior can push the components of each to point in different directions. It
+is a NumPyro distribution, for a model of your own, too.
 """
 
 from importlib import import_module
@@ -86,7 +87,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(__all__)
 
 
 __all__ = [

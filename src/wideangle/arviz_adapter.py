@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from wideangle.messages import not_installed
 
-_SAMPLE_DIMS = ("chain", "draw")
 _NOT_SAMPLED = {"observed_data", "constant_data", "predictions_constant_data"}
 _OURS = {"posterior_raw"}
 """Groups that ArviZ 0.x does not know and would leave out."""
@@ -21,7 +20,7 @@ def to_arviz(
     coords: Mapping[str, Sequence[Any]] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
 ) -> Any:
-    """Collect named groups of draws into the container ArviZ works on.
+    """The container of ArviZ: a ``DataTree`` with 1.x, an ``InferenceData`` with 0.x.
 
     Parameters
     ----------
@@ -32,18 +31,6 @@ def to_arviz(
         Labels along each named dimension.
     dims
         Names of the dimensions after ``(chain, draw)``, by variable.
-
-    Returns
-    -------
-    xarray.DataTree or arviz.InferenceData
-        A ``DataTree`` with ArviZ 1.x, an ``InferenceData`` with 0.x.
-
-    Raises
-    ------
-    ImportError
-        If ArviZ is not installed.
-    ValueError
-        If the arrays of a group disagree on ``(chain, draw)``.
     """
     tables = {
         group: {name: np.asarray(values) for name, values in variables.items()}
@@ -55,7 +42,10 @@ def to_arviz(
         "coords": {name: list(values) for name, values in (coords or {}).items()},
         "dims": {name: list(names) for name, names in (dims or {}).items()},
     }
-    arviz = _import_arviz()
+    try:
+        import arviz
+    except ModuleNotFoundError as error:
+        raise ImportError(f"to_arviz: {not_installed('arviz')}") from error
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict(tables, **labels)
     result = arviz.from_dict(**{k: v for k, v in tables.items() if k not in _OURS}, **labels)
@@ -65,19 +55,10 @@ def to_arviz(
     return result
 
 
-def _import_arviz() -> Any:
-    try:
-        import arviz
-    except ModuleNotFoundError as error:
-        raise ImportError(f"to_arviz: {not_installed('arviz')}") from error
-    return arviz
-
-
 def _check_draws(group: str, table: Mapping[str, np.ndarray]) -> None:
     # ArviZ would fill unequal numbers of draws up with NaN, without a word.
-    wanted = len(_SAMPLE_DIMS)
-    leading = {name: values.shape[:wanted] for name, values in table.items()}
-    if len(set(leading.values())) > 1 or any(len(shape) < wanted for shape in leading.values()):
+    leading = {name: values.shape[:2] for name, values in table.items()}
+    if len(set(leading.values())) > 1 or any(len(shape) < 2 for shape in leading.values()):  # noqa: PLR2004
         raise ValueError(
             f"the arrays of group {group!r} must all start with the same (chain, draw) axes, "
             f"but they start with {leading}"

@@ -54,7 +54,7 @@ def on_cluster(client: Any) -> Iterator[None]:
     Parameters
     ----------
     client : distributed.Client
-        Of a running cluster, of which workers may come and go.
+        Client of a running cluster; workers may join and leave.
 
     Examples
     --------

@@ -27,7 +27,6 @@ class Comparison:
     unit: str = "score"
 
     def __str__(self) -> str:
-        """One sentence: the difference, its interval, and what follows."""
         if self.low > 0:
             advice = "keep the repulsion"
         elif self.high < 0:

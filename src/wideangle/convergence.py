@@ -173,16 +173,8 @@ def caution(
 ) -> ConvergenceWarning | None:
     """The one sentence about a fit whose predictions are not settled, or None.
 
-    Parameters
-    ----------
-    values
-        The trace, arrays ``(chain, draw, ...)`` by name.
-    summary
-        Its diagnostics.
-    divergent
-        Share of the draws with a divergent trajectory.
-    chains
-        How they were run: the advice names these settings.
+    ``values`` are the trace, arrays ``(chain, draw, ...)`` by name; ``divergent`` is the share of
+    draws with a divergent trajectory; the advice names settings of ``chains``.
     """
     found = agreement(summary)
     n_draws = np.shape(next(iter(values.values())))[1]
@@ -254,12 +246,7 @@ def round_up(number: float) -> int:
 def account(summary: Summary, words: Mapping[str, str]) -> list[tuple[str, str]]:
     """How far chains agree, as names and values: on predictions, and on all else.
 
-    Parameters
-    ----------
-    summary
-        The diagnostics.
-    words
-        Numbers of the trace in words, by name.
+    ``words`` are the numbers of the trace in words, by name.
     """
     rows = []
     for needed, title in ((True, "chains, predictions"), (False, "chains, other numbers")):

@@ -153,17 +153,12 @@ def _label(entry: Any) -> str:
 
 
 def _statistics(draws: np.ndarray) -> dict[str, np.ndarray]:
-    empty = draws.shape[0] * draws.shape[1] == 0
-    axes = (0, 1)
-    nothing = np.full(draws.shape[2:], np.nan)
-    result = {
-        "mean": nothing if empty else draws.mean(axes),
-        "sd": nothing
-        if empty
-        else draws.std(axes, ddof=min(1, draws.shape[0] * draws.shape[1] - 1)),
-    }
+    if 0 in draws.shape[:2]:
+        draws = np.full((1, 1, *draws.shape[2:]), np.nan)
+    axes, n_draws = (0, 1), draws.shape[0] * draws.shape[1]
+    result = {"mean": draws.mean(axes), "sd": draws.std(axes, ddof=min(1, n_draws - 1))}
     for level in QUANTILES:
-        result[f"{level:.0%}"] = nothing if empty else np.quantile(draws, level, axis=axes)
+        result[f"{level:.0%}"] = np.quantile(draws, level, axis=axes)
     return result | {
         "ess_bulk": ess_bulk(draws),
         "ess_tail": ess_tail(draws),

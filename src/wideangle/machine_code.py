@@ -27,11 +27,6 @@ def njit(**options: Any) -> Callable[[Any], Any]:
 
     Numba wants to write next to the source or below the home directory. An installation in a
     container often has neither; then each process compiles what it uses.
-
-    Parameters
-    ----------
-    **options
-        Further options of ``numba.njit``.
     """
 
     def decorate(function: Any) -> Any:

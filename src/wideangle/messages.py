@@ -30,15 +30,7 @@ EXTRAS = {
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn, pointing at the line of the user's program that led here.
-
-    Parameters
-    ----------
-    message
-        A sentence, or a warning.
-    category
-        Class of a warning that is given as a sentence.
-    """
+    """Warn in a sentence or by a warning, pointing at the line of the user's program."""
     frame: FrameType | None = sys._getframe(1)
     for level in count(2):
         if frame is None or _package(frame) not in _INSIDE:

@@ -24,7 +24,6 @@ _SCALE = [Interval(Real, 1e-10, 1e10, closed="both"), StrOptions({AUTO, LEARN}),
 _POSITIVE = [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})]
 _SHAPE = [Interval(Real, 0.1, 1e6, closed="both"), None]
 _YES_NO = ["boolean", None]
-_JOBS = [Integral, None]
 _WEIGHT = Interval(Real, 0, 1e10, closed="both")
 
 
@@ -90,11 +89,11 @@ class MutualAngularPrior(Settings):
     Parameters
     ----------
     cosine : float in [0, 1), optional
-        Strength of the repulsion, as the expected cosine against the resultant of the earlier
-        components. It means the same in every dimension.
+        Strength of the repulsion, as the expected cosine between a component and the direction it
+        is pushed to, opposite to the sum of the earlier ones. It means the same in every dimension.
     concentration : float or "learn", optional
-        The strength as the paper's :math:`\kappa` instead. A fixed number such as 1 is no prior
-        at all in hundreds of dimensions.
+        The strength as the paper's :math:`\kappa`, in place of ``cosine``. A fixed number such as 1
+        has no effect in hundreds of dimensions.
     kind : {"I", "II"}, optional
         Type of the prior: the natural parameter is the unit vector of the resultant (I) or the
         resultant itself (II). By default I, and II for variational inference, which needs it.
@@ -202,7 +201,7 @@ class Sampling(Settings):
         Steps of a chain before its first draw.
     n_draws : int or "auto"
         Draws kept of each chain. ``"auto"``: until the numbers behind predictions have an effective
-        sample size of 400 and an R-hat of at most 1.01, ``max_time`` is over, or chains sit in
+        sample size of 400 and an R-hat of at most 1.01, ``max_time`` is over, or chains are in
         different modes, where longer ones would not help.
     n_chains : int
         Independent chains; agreement is checked with two or more.
@@ -211,19 +210,19 @@ class Sampling(Settings):
     kernel : str, optional
         How the weights are moved. Mixture of experts: ``"hmc"``, ``"geodesic"`` or
         ``"metropolis"`` (the paper's walk). Latent features: ``"gibbs"``, one feature after the
-        other, or ``"hmc"``, all at once, which is what a GPU is good at.
+        other, or ``"hmc"``, all at once, which suits a GPU.
     max_time : float, optional
         With ``n_draws="auto"``, seconds after which a fit ends with the draws it has: by default
         two minutes for the mixture of experts, five for latent features.
     combine : {"equal", "stacking"}
         Weights of the chains in predictions: all the same, or those whose mixture predicts best
-        what was left out, for chains that sit in different modes.
-    max_features, hops : int, optional
-        Of latent features: most features that the search before the chains looks for (200 by
-        default), and its tries to improve on what it found (by default as many as pay off).
-    n_jobs : int, optional
-        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
-        ``joblib.parallel_config`` allows, or all cores. Draws do not depend on it.
+        what was left out, for chains that are in different modes.
+    max_features : int, optional
+        Latent features: largest number of features that the search before the chains may find; 200
+        by default.
+    hops : int, optional
+        Latent features: how often that search tries to improve on what it found; by default until
+        it no longer does.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -236,7 +235,6 @@ class Sampling(Settings):
         "combine": [StrOptions({"equal", "stacking"})],
         "max_features": _COUNT,
         "hops": [Interval(Integral, 0, None, closed="left"), None],
-        "n_jobs": _JOBS,
     }
 
     n_warmup: int | None = None
@@ -248,7 +246,6 @@ class Sampling(Settings):
     combine: str = "equal"
     max_features: int | None = None
     hops: int | None = None
-    n_jobs: int | None = None
 
     def check(self) -> None:
         """Also refuse a time limit that nothing would obey."""
@@ -282,8 +279,6 @@ class Variational(Settings):
         regularisation); one number is for both.
     gamma : float
         Weight of the variance of angles inside Omega.
-    n_jobs
-        As in :class:`Sampling`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -294,7 +289,6 @@ class Variational(Settings):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "diversity": [_WEIGHT, tuple],
         "gamma": [Interval(Real, 0, 1e6, closed="both")],
-        "n_jobs": _JOBS,
     }
 
     guide: str = "diagonal"
@@ -304,7 +298,6 @@ class Variational(Settings):
     batch_size: int = 1024
     diversity: Any = 0.0
     gamma: float = 1.0
-    n_jobs: int | None = None
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -319,8 +312,6 @@ class Maximise(Settings):
         Passes through the data.
     diversity, gamma
         As in :class:`Variational`.
-    n_jobs
-        As in :class:`Sampling`.
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -328,14 +319,12 @@ class Maximise(Settings):
         "n_passes": _COUNT,
         "diversity": [_WEIGHT, tuple],
         "gamma": [Interval(Real, 0, 1e6, closed="both")],
-        "n_jobs": _JOBS,
     }
 
     n_starts: int = 8
     n_passes: int | None = None
     diversity: Any = 0.0
     gamma: float = 1.0
-    n_jobs: int | None = None
 
 
 Choices = Mapping[str | None, type[Settings]]
@@ -414,13 +403,9 @@ class NamedChoices(BaseEstimator):
 
 
 def as_plain(value: Any) -> Any:
-    """A choice as JSON can hold it: a settings object by its class name and parameters.
-
-    Without the number of threads, which belongs to the machine: no draw depends on it.
-    """
+    """A choice as JSON can hold it: a settings object by its class name and parameters."""
     if isinstance(value, Settings):
-        given = value.get_params(deep=False)
-        params = {name: as_plain(one) for name, one in given.items() if name != "n_jobs"}
+        params = {name: as_plain(one) for name, one in value.get_params(deep=False).items()}
         return {"class": type(value).__name__, "params": params}
     return [as_plain(one) for one in value] if isinstance(value, tuple) else value
 

@@ -35,7 +35,7 @@ _Fitted = TypeVar("_Fitted")
 
 
 class LostProcessError(RuntimeError):
-    """Another process of the same fit has gone."""
+    """Another process of the same fit has ended."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def join(
     n_processes, process
         How many there are, and which one this is (0, 1, ...).
     patience_seconds
-        A process that is silent for so long is given up, and the others end.
+        Seconds without a sign of a process after which the others end.
     options
         Passed on to :func:`jax.distributed.initialize`.
     """
@@ -233,17 +233,16 @@ def n_threads() -> int:
 
 
 def in_own_threads(fit: Callable[_P, _Fitted]) -> Callable[_P, _Fitted]:
-    """A fit with as many threads as ``n_jobs`` of its inference, where that is given."""
+    """A fit with as many threads as ``n_jobs`` of the model, where that is given."""
 
     @wraps(fit)
     def limited(*args: _P.args, **kwargs: _P.kwargs) -> _Fitted:
         from joblib import parallel_config
 
         model: Any = args[0]
-        n_jobs = getattr(model.choice("inference"), "n_jobs", None)
-        if n_jobs is None:
+        if model.n_jobs is None:
             return fit(*args, **kwargs)
-        with parallel_config(n_jobs=n_jobs):
+        with parallel_config(n_jobs=model.n_jobs):
             return fit(*args, **kwargs)
 
     return limited

@@ -43,14 +43,9 @@ class LeaveOneOut(NamedTuple):
 
 
 def leave_one_out(log_lik: np.ndarray, row_weights: np.ndarray | None = None) -> LeaveOneOut:
-    """Log density of each row given all others.
+    """Log density of each row given all others, from those (S, N) in each draw.
 
-    Parameters
-    ----------
-    log_lik
-        (S, N): log density of each row in each draw.
-    row_weights
-        (N,): how often each row counts; leaving it out leaves out all of that.
+    ``row_weights`` (N,) are how often each row counts; leaving it out leaves out all of that.
     """
     log_lik = np.asarray(log_lik, np.float64).T
     weights = np.ones(len(log_lik)) if row_weights is None else np.asarray(row_weights)
@@ -109,18 +104,11 @@ def _fit_pareto(tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stack(log_density: np.ndarray, row_weights: np.ndarray | None = None) -> np.ndarray:
-    """Weights of chains (C,) whose mixture has the largest log density of left-out data.
+    """Weights of chains (C,) whose mixture has the largest log density (C, N) of left-out data.
 
     Of few data the best weights are those of one chain, by chance. The result is therefore the mean
     of the best weights over random weights of the data (the Bayesian bootstrap): chains that the
-    data cannot tell apart share.
-
-    Parameters
-    ----------
-    log_density
-        (C, N): of each datum, under each chain, left out of its fit.
-    row_weights
-        (N,): how often each datum counts.
+    data cannot tell apart share. ``row_weights`` (N,) are how often each datum counts.
     """
     n = log_density.shape[1]
     counts = np.ones(n) if row_weights is None else np.asarray(row_weights, np.float64)

@@ -190,7 +190,7 @@ def test_tables_that_do_not_suit(fails, people, tmp_path, change, options, sente
     ("name", "content", "sentence"),
     [
         ("a.csv", b"", "is empty."),
-        ("a.png", b"\x89PNG", "has no format that wideangle reads"),
+        ("a.png", b"\x89PNG", "is of a type that wideangle cannot read"),
         ("a.csv", b"\x89PNG\0", "is not a text file"),
         ("a.npz", b"PK\3\4", "is not a NumPy archive"),
         ("a.parquet", b"PAR", "is not a Parquet file"),

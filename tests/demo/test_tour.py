@@ -4,6 +4,7 @@ import builtins
 import io
 import re
 import warnings
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 
@@ -22,12 +23,13 @@ for name in ("jinja2", "matplotlib", "plotly"):
 
 
 def take(folder, stages):
-    return tour.take(
-        1,
-        folder,
-        begin=lambda name: stages.append(f"+{name}"),
-        end=lambda name: stages.append(f"-{name}"),
-    )
+    @contextmanager
+    def stage(name):
+        stages.append(f"+{name}")
+        yield
+        stages.append(f"-{name}")
+
+    return tour.take(1, folder, stage)
 
 
 @pytest.fixture(scope="module")
@@ -73,35 +75,37 @@ def test_both_reports_are_there_and_linked(taken):
 def test_runs_of_the_demo_can_be_read_again(taken):
     found, folder, _ = taken
     again = read_run(folder / "features")
-    assert np.array_equal(again.model.components_, found.features.run.model.components_)
-    assert read_run(folder / "experts").metrics["accuracy"] == found.experts.run.metrics["accuracy"]
+    assert np.array_equal(again.model.components_, found["features"].run.model.components_)
+    assert (
+        read_run(folder / "experts").metrics["accuracy"] == found["experts"].run.metrics["accuracy"]
+    )
 
 
 def test_lines_of_the_table_are_the_scores_of_the_models(taken):
     found, _, _ = taken
     data = mixture_data(1, 150 + 1000, n_columns=2)
-    run = found.experts.run
+    run = found["experts"].run
     proba = run.model.predict_proba(data.X[150:])
     right = np.mean(np.argmax(proba, axis=1) == data.y[150:])
     loss = -np.mean(np.log(proba[np.arange(1000), data.y[150:]]))
-    last = found.experts.rows[-1]
+    last = found["experts"].rows[-1]
     assert last.name == "experts that repel"
     assert last.cells[0] == f"{100 * right:.1f} %"
     assert last.cells[1] == f"{loss:.3f}"
     assert last.cells[2] == f"{np.degrees(run.model.trace_.values['mean_angle'].mean()):.0f}°"
     new = block_images(2, 80)
-    gap = found.features.run.model.reconstruct(new.X) - new.signal
-    assert found.features.rows[-1].cells[1] == f"{np.sqrt(np.mean(gap**2)):.3f}"
+    gap = found["features"].run.model.reconstruct(new.X) - new.signal
+    assert found["features"].rows[-1].cells[1] == f"{np.sqrt(np.mean(gap**2)):.3f}"
 
 
 def test_tables_and_page_show_the_same_cells(taken):
     found, folder, _ = taken
     out = io.StringIO()
     console = Console(file=out, width=120)
-    for table in tour.tables(found):
-        console.print(table)
+    for result in found.values():
+        console.print(tour.table(result))
     page = (folder / "index.html").read_text("utf-8")
-    for row in (*found.experts.rows, *found.features.rows):
+    for row in (*found["experts"].rows, *found["features"].rows):
         for cell in (row.name, *row.cells):
             assert cell in out.getvalue()
             assert f"<td>{cell}</td>" in page
@@ -110,12 +114,12 @@ def test_tables_and_page_show_the_same_cells(taken):
 @pytest.mark.slow
 def test_the_real_tour_finds_the_shapes_and_keeps_experts_apart(tmp_path):
     found = take(tmp_path, [])
-    assert found.features.rows[-1].cells[0] == "4 of 4"
-    single, plain, repelled = found.experts.rows
+    assert found["features"].rows[-1].cells[0] == "4 of 4"
+    single, plain, repelled = found["experts"].rows
     assert float(single.cells[1]) > float(plain.cells[1]) + 0.05
     assert float(single.cells[1]) > float(repelled.cells[1]) + 0.05
     assert int(plain.cells[2][:-1]) <= int(repelled.cells[2][:-1])  # whole degrees
-    assert found.experts.run.model.prior.cosine == problems.COSINE
+    assert found["experts"].run.model.prior.cosine == problems.COSINE
 
 
 def test_shapes_are_counted_once_each():
@@ -187,8 +191,8 @@ def test_warnings_of_fits_are_listed_as_sentences(tmp_path, monkeypatch, capsys)
     def take(*_, **__):
         for _ in range(2):
             warnings.warn("Chains [of the demo] differ.", UserWarning, stacklevel=1)
+        return {}
 
     monkeypatch.setattr(tour, "take", take)
-    monkeypatch.setattr(tour, "tables", lambda _: [])
     demo.run(tmp_path / "pages", 0)
     assert capsys.readouterr().out.count("warning: Chains [of the demo] differ.\n") == 1

@@ -101,7 +101,7 @@ def test_a_users_word_for_missing(file):
         ("a.csv", "a,b\n1,2,3\n4,5,6\n", "FILE: its first line names 2 columns and the next has 3"),
         ("a.csv", 'a,b\n1,"2\n3,4\n', "FILE: a quotation mark is opened and never closed."),
         ("a.csv.gz", "no gzip", "FILE is not a compressed file"),
-        ("a.xlsx", b"PK", "FILE has no format that wideangle reads; CSV"),
+        ("a.xlsx", b"PK", "FILE is of a type that wideangle cannot read; CSV"),
         ("a.parquet", b"PAR1 no", "FILE is not a Parquet file"),
         ("a.npz", b"PK no", "FILE is not a NumPy archive"),
         ("a.libsvm", "a,b\n1,2\n", "FILE is not a LIBSVM file"),

@@ -18,12 +18,12 @@ from marks import first_quick
 from statistical import measured
 from wideangle.infer import (
     each_row,
-    jointly,
     metropolis,
     on_log_scale,
     positive_walk,
     vmf_walk,
 )
+from wideangle.infer.kernel import evaluate
 
 module = importlib.import_module("wideangle.infer.metropolis")
 
@@ -31,6 +31,18 @@ module = importlib.import_module("wideangle.infer.metropolis")
 def real_walk(scale):
     def propose(key, position):
         return position + scale * jax.random.normal(key, position.shape), jnp.zeros(())
+
+    return propose
+
+
+def jointly(**proposals):
+    """Entries of a dict that move together."""
+
+    def propose(key, position):
+        keys = jax.random.split(key, len(proposals))
+        moves = zip(keys, proposals.items(), strict=True)
+        moved = {name: move(k, position[name]) for k, (name, move) in moves}
+        return {n: new for n, (new, _) in moved.items()}, sum(log for _, log in moved.values())
 
     return propose
 
@@ -95,7 +107,7 @@ def test_a_row_accepted_on_another_rows_density_is_found(monkeypatch):
 
 def test_each_row_reports_the_mean_acceptance_and_k_evaluations(key):
     target = repelling_chain()
-    state = module.init(target.draw(key), target.log_density)
+    state = evaluate(target.draw(key), target.log_density)
     _, info = each_row(vmf_walk(0.1)).step(key, state, target.log_density)
     assert info.evaluations == 3
     assert 0.3 < info.acceptance <= 1.0

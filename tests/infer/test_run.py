@@ -69,7 +69,6 @@ def test_shapes_and_report():
     assert 0.2 < result.acceptance["y"] < 1
     assert result.divergences == {"x": 0, "y": 0}
     assert result.evaluations == {"x": 2 * 20 * 5, "y": 2 * 20 * 2}
-    assert result.warmup_evaluations == {"x": 2 * 30 * 5, "y": 2 * 30 * 2}
     assert not np.allclose(result.draws.values.x[0], result.draws.values.x[1])
 
 

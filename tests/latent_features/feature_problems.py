@@ -49,7 +49,7 @@ def with_gaps(rows: np.ndarray, share: float = 0.3, seed: int = 2) -> np.ndarray
 
 def fields_of(draw: Draw, rows: np.ndarray, module: Any = row_fields) -> RowFields:
     nothing = [np.empty(0, np.int64)]
-    return module.Chunk(0, MemoryRows(rows), np.zeros(len(rows), np.int64), nothing).fields(draw)
+    return module.Chunk(MemoryRows(rows), np.zeros(len(rows), np.int64), nothing).fields(draw)
 
 
 def log_joint(draw: Draw, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

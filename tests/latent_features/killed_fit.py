@@ -26,7 +26,7 @@ def main() -> None:
 
     ChainCheckpoint.save_chain = kill_after
     with saving_at_once():
-        fit(GAPS, checkpoint=sys.argv[1], inference__n_jobs=N_CHAINS)
+        fit(GAPS, checkpoint=sys.argv[1], n_jobs=N_CHAINS)
 
 
 if __name__ == "__main__":

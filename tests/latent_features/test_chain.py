@@ -31,8 +31,9 @@ def begin(design, seed=0, place="host"):
     )
     key = jax.random.key(seed, impl="threefry2x32")
     used = data.assignments.astype(np.uint8)
-    rows = MemoryRows(data.X) if place == "host" else DeviceRows(data.X, None)
-    return begin_chain(key, data.features, used, hyper), rows
+    rows = MemoryRows(data.X)
+    chain = begin_chain(key, data.features, used, hyper)
+    return chain, rows if place == "host" else DeviceRows(rows)
 
 
 @pytest.mark.slow  # of features without an order, in little time: test_lfm_room.py

@@ -70,7 +70,7 @@ def test_what_is_on_disk_at_any_time_continues_to_the_same_bits(name, at, tmp_pa
             shutil.copytree(folder, copy)
 
     after_saves(monkeypatch, keep, at)
-    whole = fit(rows, checkpoint=folder, inference__n_jobs=1)
+    whole = fit(rows, checkpoint=folder, n_jobs=1)
     assert not folder.exists()
     assert_same_draws(whole, uninterrupted)
     monkeypatch.undo()
@@ -116,7 +116,7 @@ def interrupt(*_):
 def test_ctrl_c_keeps_the_draws_there_are(tmp_path, monkeypatch):
     whole = fitted()
     after_saves(monkeypatch, interrupt, N_WARMUP + 4)
-    settings = {"inference__n_jobs": 1, "checkpoint": tmp_path / "folder"}
+    settings = {"n_jobs": 1, "checkpoint": tmp_path / "folder"}
     with pytest.warns(RuntimeWarning, match="interrupted"):
         model = fit(**settings)
     assert model.interrupted_
@@ -150,7 +150,7 @@ def test_ctrl_c_before_the_first_draw_ends_the_fit(phase, tmp_path, monkeypatch)
         monkeypatch.setattr(lfm_fit, "find_features", lambda *a, **k: interrupt() or find(*a, **k))
     else:
         after_saves(monkeypatch, interrupt, 2)
-    model = quick(checkpoint=tmp_path / "folder", inference__n_jobs=1)
+    model = quick(checkpoint=tmp_path / "folder", n_jobs=1)
     with quiet(), pytest.raises(KeyboardInterrupt):
         model.fit(X)
     with pytest.raises(NotFittedError):
@@ -210,7 +210,7 @@ def test_a_folder_can_be_used_again(tmp_path):
 
 
 def test_the_number_of_workers_changes_nothing():
-    assert_same_draws(fit(inference__n_jobs=1), fitted())
+    assert_same_draws(fit(n_jobs=1), fitted())
 
 
 def test_arrays_have_an_end_and_say_so():

@@ -170,9 +170,13 @@ def test_relative_distance_against_plain_norms():
 
 
 def test_components_are_searched_for_in_draws_of_every_chain():
-    found = posterior._searched(np.repeat([0, 1], [500, 3]))
-    assert len(found) == len(set(found)) == 13
-    assert found[0] == 0 and found[-3:] == [500, 501, 502]
+    # The first feature always; the second late in a long chain, the third in a short one only.
+    kinds = np.repeat([0, 1, 2], [200, 300, 3])
+    vectors = [TRUTH[:1], TRUTH[:2], TRUTH[[0, 2]]]
+    draws = [make_draw(vectors[kind], np.full(len(vectors[kind]), 0.1), 1.0) for kind in kinds]
+    matched = match(draws, chains=np.repeat([0, 1], [500, 3]))
+    assert sorted(truth_of(matched)) == [0, 1]
+    assert matched.n_disputed == 2
     assert posterior.MIN_PRESENCE**posterior.SEARCHED <= 1e-3
 
 

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from wideangle.latent_features.rows import device as device_rows
+from wideangle.latent_features.rows import csr
+from wideangle.latent_features.rows.device import DeviceRows
 from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.state import stats_of
 
 
 @pytest.mark.parametrize("is_sparse", [True, False])
 @pytest.mark.parametrize("centred", [True, False])
 def test_sums_are_those_of_the_host(monkeypatch, is_sparse, centred):
-    monkeypatch.setattr(device_rows, "BLOCK_ENTRIES", 100)  # several blocks, the last one short
+    monkeypatch.setattr(csr, "BLOCK_ENTRIES", 100)  # several blocks, the last one short
     rng = np.random.default_rng(0)
     matrix = sparse.random(50, 9, density=0.3, random_state=0, format="csr")
     matrix.data[3] = 0.0  # stored, and nothing
@@ -22,15 +24,15 @@ def test_sums_are_those_of_the_host(monkeypatch, is_sparse, centred):
     offset = rng.normal(size=9) if centred else None
     host, vectors = MemoryRows(matrix, offset), rng.normal(size=(4, 9))
     used = (rng.random((50, 4)) < 0.3).astype(np.uint8)
-    there = device_rows.device_arrays(matrix, offset)
+    there = DeviceRows(host).arrays
     numbers = np.array([3, 49, 0])
     np.testing.assert_allclose(there.products(vectors), host.products(vectors), atol=1e-12)
     np.testing.assert_allclose(there.cross(jnp.asarray(used, float)), host.cross(used), atol=1e-12)
     np.testing.assert_allclose(
         there.take(jnp.asarray(numbers)), host.dense_block(numbers), atol=1e-12
     )
-    np.testing.assert_allclose(there.energy(), host.row_energy(), atol=1e-12)
-    stats = jax.jit(lambda rows: rows.stats(used))(there)
+    np.testing.assert_allclose(there.energy(), host.row_energy, atol=1e-12)
+    stats = jax.jit(stats_of)(there, used)
     np.testing.assert_allclose(stats.gram, used.T.astype(float) @ used)
     assert float(stats.energy) == pytest.approx(host.energy)
     assert float(stats.count) == 50 * 9

@@ -50,7 +50,7 @@ def test_sums_equal_those_of_numpy(kind, offset, dtype, tolerance, width, densit
     assert (rows.n_rows, rows.dim, rows.dtype) == (N, D, np.dtype(dtype))
     np.testing.assert_allclose(rows.products(vectors), plain @ vectors.T, **close)
     np.testing.assert_allclose(rows.cross(assignments), assignments.T @ plain, **close)
-    np.testing.assert_allclose(rows.row_energy(), np.sum(plain**2, 1), **close)
+    np.testing.assert_allclose(rows.row_energy, np.sum(plain**2, 1), **close)
     np.testing.assert_allclose(rows.energy, np.sum(plain**2), rtol=tolerance)
 
 

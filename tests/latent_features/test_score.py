@@ -1,5 +1,7 @@
 """Scores of new rows and hidden entries against sums over all states."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -17,6 +19,7 @@ from latent_features.feature_problems import (
 from statistical import FOUR
 from wideangle.latent_features.predict import fields as row_fields
 from wideangle.latent_features.predict import score as lfm_score
+from wideangle.latent_features.predict.annealed import annealed_evidence
 from wideangle.latent_features.predict.score import (
     activation,
     expected_rows,
@@ -41,7 +44,9 @@ def test_log_likelihood_sums_out_assignments_and_averages_draws():
 def test_log_likelihood_beyond_enumeration_is_close(monkeypatch):
     monkeypatch.setattr(lfm_score, "ENUMERATED", 0)
     rows = random_rows(DRAWS[1], 60)
-    found = log_likelihood(DRAWS, rows, 0, n_steps=400, n_walks=10)
+    evidence = partial(annealed_evidence, n_steps=400, n_walks=10)
+    monkeypatch.setattr(lfm_score, "annealed_evidence", evidence)
+    found = log_likelihood(DRAWS, rows, 0)
     np.testing.assert_allclose(found, exact_log_likelihood(DRAWS, rows), atol=0.25)
 
 
@@ -132,9 +137,11 @@ def test_activation_is_averaged_over_the_draws_that_have_the_component():
 
 def test_gibbs_activation_with_missing_entries(monkeypatch):
     monkeypatch.setattr(lfm_score, "ENUMERATED", -1)
+    monkeypatch.setattr(lfm_score, "SWEEPS", 4000)
+    monkeypatch.setattr(lfm_score, "SWEEPS_OF_ALL", 4000)
     draw = random_draw(5, 6, noise=1.0)
     rows = with_gaps(random_rows(draw, 10))
-    found = activation([draw], np.arange(5)[None], rows, 0, n_sweeps=4000)
+    found = activation([draw], np.arange(5)[None], rows, 0)
     np.testing.assert_allclose(found, brute_force(draw, rows)[1], atol=0.03)
 
 
@@ -165,6 +172,7 @@ def exact_entries(draws, rows, mask):
 @pytest.mark.parametrize("cheap", [-1, 10])
 def test_hidden_entries_are_predicted_from_the_others(monkeypatch, kind, cheap):
     monkeypatch.setattr(lfm_score, "ENUMERATED", cheap)
+    monkeypatch.setattr(lfm_score, "SWEEPS", 2000)
     draws = [random_draw(4, 6, noise=1.0), random_draw(6, 6, seed=5, noise=0.8)]
     rows = random_rows(draws[0], 12)
     rows[0, 0] = 0.0
@@ -172,7 +180,7 @@ def test_hidden_entries_are_predicted_from_the_others(monkeypatch, kind, cheap):
     mask[0, 0], mask[5] = True, False
     offset = np.linspace(-1.0, 1.0, 6)
     mean, log_density = exact_entries(draws, rows - offset, mask)
-    found = score_entries(draws, kind(rows), kind(mask), 0, offset=offset, n_sweeps=2000)
+    found = score_entries(draws, kind(rows), kind(mask), 0, offset=offset)
     np.testing.assert_allclose(found.mean, mean, atol=0.06)
     np.testing.assert_allclose(found.log_density, log_density, atol=0.06)
 
@@ -191,8 +199,7 @@ def test_repeats_of_the_annealed_score_err_downwards(monkeypatch):
     draw = random_draw(8, 5, noise=0.1)
     rows = random_rows(draw, 30)
     exact = exact_log_likelihood([draw], rows)
-    error = np.array(
-        [(log_likelihood([draw], rows, s, n_steps=10) - exact).mean() for s in range(20)]
-    )
+    monkeypatch.setattr(lfm_score, "annealed_evidence", partial(annealed_evidence, n_steps=10))
+    error = np.array([(log_likelihood([draw], rows, s) - exact).mean() for s in range(20)])
     assert error.mean() < FOUR * error.std() / np.sqrt(20)
     assert abs(error.mean()) < 0.2

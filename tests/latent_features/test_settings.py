@@ -140,7 +140,7 @@ FIXED = IndianBuffet(alpha=1.5)
 def test_fixed_numbers_are_scaled_as_their_meaning_says():
     design, values = design_of(GaussianPrior(scale=3.0), FIXED, 0.4, (10, 4), SCALE)
     assert design.learned == frozenset()
-    assert (values.alpha, values.discount, values.strength) == (1.5, 0.0, 1.0)
+    assert values.buffet == (1.5, 0.0, 1.0)
     assert values.noise_variance == pytest.approx(0.04)
     assert values.rate == pytest.approx(1.5**-2)  # the precision of an entry
     prior = VonMisesFisherPrior(scale=3.0, magnitude_shape=6.0)
@@ -156,11 +156,11 @@ def test_what_is_learned_is_listed():
     prior = MutualAngularPrior(concentration="learn", scale="learn")
     design, values = design_of(prior, IndianBuffet(), "learn", (10, 4), SCALE)
     assert design.learned == {"mass", "noise", "rate", "concentration"}
-    assert (values.alpha, values.noise_variance, values.rate) == (None, None, None)
+    assert (values.buffet.mass, values.noise_variance, values.rate) == (None, None, None)
     process = PitmanYor(discount="learn", strength="learn")
     design, values = design_of(VonMisesFisherPrior(scale="learn"), process, "learn", (10, 4), SCALE)
     assert design.learned == {"mass", "noise", "rate", "discount", "strength"}
-    assert (values.discount, values.concentration) == (0.25, 0.0)
+    assert (values.buffet.discount, values.concentration) == (0.25, 0.0)
     for scale in (None, "auto"):
         prior = MutualAngularPrior(scale=scale)
         design, values = design_of(prior, IndianBuffet(), "learn", (10, 4), SCALE)

@@ -6,7 +6,6 @@ import pytest
 
 from feature_geweke import FIXED, N_ROWS, geweke
 from statistical import measured
-from wideangle.latent_features import rows
 from wideangle.latent_features.sampler import births as lfm_births
 from wideangle.latent_features.sampler import columns, directions
 from wideangle.latent_features.sampler import hyper as lfm_hyper
@@ -35,6 +34,7 @@ ORDERED = {
 LEARNED = Design(learned=LEARNED_NUMBERS, **HYPERPRIORS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compile_quickly")
 def test_a_few_sweeps_leave_the_joint_distribution_alone():
     verdict = geweke(n=500, n_sweeps=2)
@@ -170,14 +170,14 @@ def _count_forgotten_in_lengths(monkeypatch):
 
 def _all_rows_in_the_pull(monkeypatch):
     """A feature drawn towards every row, and not only towards those that use it."""
-    right = rows.stats_of
+    right = lfm_sweep.stats_of
 
     def stats_of(data, assignments):
         stats = right(data, assignments)
         total = right(data, jnp.ones_like(assignments)).cross
         return stats._replace(cross=jnp.where(stats.counts[:, None] > 0, total, 0.0))
 
-    monkeypatch.setattr(rows, "stats_of", stats_of)
+    monkeypatch.setattr(lfm_sweep, "stats_of", stats_of)
 
 
 def _victims_forgotten(monkeypatch):

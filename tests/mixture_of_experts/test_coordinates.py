@@ -276,7 +276,7 @@ def test_one_gaussian_expert_of_a_quantity_is_whitened_output_by_output(key):
     found = whitening_of(task, x).experts.vectors
     rows, weights = np.asarray(task.data.rows), np.asarray(task.data.weights)
     scores = np.asarray(weights_of(task.priors, x, task.expert).experts)[0] @ rows.T
-    noise = task.expert.noise(scores[1], np)
+    noise = task.expert.noise(scores[1])
     for place, each in enumerate((1.0 / noise.variance, 2.0 * noise.slope**2)):
         expected = np.eye(P) + 1.7**2 * (rows.T * (weights * each)) @ rows
         root = jax.tree.map(lambda leaf, place=place: leaf[place], found)

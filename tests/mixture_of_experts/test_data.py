@@ -26,7 +26,7 @@ def columns():
 
 def prepare(X, weights=None, X_new=None, **options):
     weights = np.ones(X.shape[0]) if weights is None else weights
-    settings = {"standardise": True, "intercept": True} | options
+    settings = {"standardise": True} | options
     return learn_scaling(X, weights, **settings).apply(X if X_new is None else X_new)
 
 
@@ -53,9 +53,7 @@ def test_columns_far_from_0_are_prepared_as_those_around_it(offset):
 def test_rounding_alone_is_no_spread(dtype):
     ends = np.array([0.3, np.nextafter(dtype(0.3), dtype(1.0))], dtype)
     np.testing.assert_array_equal(
-        learn_scaling(
-            np.tile(ends, 5)[:, None], np.ones(10), standardise=True, intercept=True
-        ).scale,
+        learn_scaling(np.tile(ends, 5)[:, None], np.ones(10), standardise=True).scale,
         1.0,
     )
 
@@ -76,13 +74,6 @@ def test_sparse_and_dense_indicators_give_the_same_rows():
     np.testing.assert_array_equal(prepare(X), prepare(sp.csr_array(X)).toarray())
 
 
-def test_without_an_intercept_nothing_is_shifted():
-    X = columns()
-    rows = prepare(X, intercept=False)
-    np.testing.assert_allclose(rows, prepare(sp.csr_array(X), intercept=False).toarray(), rtol=1e-5)
-    np.testing.assert_allclose(rows[:, 2], 1.0)
-
-
 def test_without_standardising_rows_are_only_cast():
     X = columns()
     np.testing.assert_array_equal(prepare(X, standardise=False)[:, :-1], X.astype(np.float32))
@@ -97,7 +88,7 @@ def test_weights_count_as_repeated_rows():
 
 def test_the_smallest_single_precision_numbers_have_a_scale():
     X = sp.csr_array(np.array([[1e-45, 1.0], [0.0, 2.0]], np.float32))
-    scaling = learn_scaling(X, np.ones(2), standardise=True, intercept=True)
+    scaling = learn_scaling(X, np.ones(2), standardise=True)
     assert np.isfinite(scaling.apply(X).toarray()).all()
     assert (scaling.scale > 0).all()
 
@@ -122,7 +113,7 @@ def rare_column():
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_classifiers_clip_a_rare_column_at_what_is_usual_for_the_rows(form):
     X = form(rare_column())
-    scaling = learn_scaling(X, np.ones(N), standardise=True, intercept=True)
+    scaling = learn_scaling(X, np.ones(N), standardise=True)
     clipped = MixtureOfExpertsClassifier()._limited(scaling, N)
     before, after = (as_dense(one.apply(X), slice(None), np.float64) for one in (scaling, clipped))
     assert before[0, 1] > 6.0
@@ -142,7 +133,7 @@ def test_classifiers_clip_a_rare_column_at_what_is_usual_for_the_rows(form):
     ids=["a quantity", "BMEM-G", "BMEM-MABN-II", "MEM-L2", "not standardised"],
 )
 def test_other_models_follow_a_column_as_far_as_it_goes(model):
-    scaling = learn_scaling(rare_column(), np.ones(N), standardise=True, intercept=True)
+    scaling = learn_scaling(rare_column(), np.ones(N), standardise=True)
     assert model._limited(scaling, N) is scaling
 
 

@@ -322,12 +322,6 @@ def test_prior_objects_are_taken_for_gate_and_experts_and_their_shape_checked():
         make(**MAP | {"prior": GaussianComponents(3, 2)}).fit(X, y)
 
 
-def test_one_column_without_intercept_has_no_directions():
-    X, y = data()
-    with pytest.raises(ValueError, match="directions need two"):
-        make(inference="map", fit_intercept=False).fit(X[:, :1], y)
-
-
 def test_settings_are_validated_and_cloned():
     model = make(4, prior=MutualAngularPrior(concentration=3.0), inference=Sampling(n_draws=7))
     assert repr(clone(model)) == repr(model)
@@ -538,7 +532,6 @@ def test_sparse_rows_are_sampled_without_being_made_dense(tmp_path, monkeypatch)
         raise AssertionError("rows were made dense")
 
     monkeypatch.setattr(expert_data, "SPARSE_SIZE", 0)
-    monkeypatch.setattr(expert_data, "SPARSE_EXPERTS", 2)
     monkeypatch.setattr(expert_data, "SPARSE_SHARE", 0.3)
     monkeypatch.setattr(expert_data, "make_dense", refuse)
     model = make(**short, checkpoint=tmp_path / "run")

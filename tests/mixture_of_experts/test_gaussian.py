@@ -63,8 +63,8 @@ def test_the_gradient_is_that_of_finite_differences(size):
 
 
 FAULTS = {
-    "no normaliser": ("self.floor * jnp.sqrt(precision)", "jnp.ones_like(precision)"),
-    "variance for deviation": ("jnp.sqrt(precision)", "precision"),
+    "no normaliser": ("self.floor * xp.sqrt(precision)", "xp.ones_like(precision)"),
+    "variance for deviation": ("xp.sqrt(precision)", "precision"),
     "no half": ("-0.5 * square", "-square"),
     "no floor in the variance": ("self.floor**2 + free", "free"),
     "slope of a noise without floor": ("(inverse * free) / variance", "(inverse * free) / free"),
@@ -104,7 +104,7 @@ def test_information_is_the_expected_negative_hessian():
     targets = 0.3 + deviation(-0.8) * nodes
     each = jax.vmap(lambda y: jax.hessian(said)(scores.ravel(), y))(jnp.asarray(targets))
     expected = -np.tensordot(weights / weights.sum(), each, 1)
-    np.testing.assert_allclose(EXPERT.information(scores)[0, :, :, 0], expected, atol=1e-9)
+    np.testing.assert_allclose(EXPERT.information(scores)[0, :, 0], np.diag(expected), atol=1e-9)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e4])

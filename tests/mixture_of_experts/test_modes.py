@@ -20,7 +20,7 @@ from wideangle.mixture_of_experts.coordinates import (
 )
 from wideangle.mixture_of_experts.data import Data, fill, round_up
 from wideangle.mixture_of_experts.likelihood import Pair
-from wideangle.mixture_of_experts.modes import BATCH_ROWS, Modes, climb, log_mode
+from wideangle.mixture_of_experts.modes import BATCH_ROWS, climb, log_mode
 from wideangle.mixture_of_experts.task import NEITHER, Regulariser, Task
 from wideangle.priors.components import (
     GaussianComponents,
@@ -155,27 +155,42 @@ def test_the_shrinkage_that_predicts_held_out_rows_best_is_chosen(monkeypatch, b
     )
     task = Task(priors, NEITHER, LogisticExperts(), Maximise())
 
-    def climbed(key, problem, **settings):
-        seen.append(problem.data.weights)
-        return Modes(np.zeros((1, 1)), np.zeros(1), False)
+    def climbed(key, runs, problem, regulariser, n_steps):
+        seen.extend(zip(runs.priors.gate.scale.tolist(), runs.held_out.tolist(), strict=True))
+        folds = np.arange(len(data.targets)) % modes.FOLDS
+        weight = np.array([data.weights[folds == fold].sum() for fold in runs.held_out])
+        right = np.isclose(runs.priors.gate.scale, 3.0 * modes.SHRINKAGE[best])
+        # The second start of a pair is the better fit.
+        return runs.points, runs.points, np.where(right, -0.5, -0.9) * weight, False
 
-    def held_out(expert, priors, point, others):
-        others = np.asarray(others.weights)[: len(data.targets)]
-        np.testing.assert_allclose(others + seen[-1], data.weights)  # each row in one of the two
-        assert 0 < others.sum() < seen[-1].sum()
-        right = np.isclose(priors.gate.scale, 3.0 * modes.SHRINKAGE[best])
-        return (-0.5 if right else -0.9) * others.sum()
-
-    monkeypatch.setattr(modes, "climb", climbed)
-    monkeypatch.setattr(modes, "_log_lik_at", held_out)
+    monkeypatch.setattr(modes, "_climbed", climbed)
+    monkeypatch.setattr(modes, "_draw_points", lambda key, priors, n: np.arange(float(n)))
     scales = {"gate": 3.0, "experts": 2.0 if given is None else given, "common": 1.5}
     found, log_lik = modes._shrunk(jax.random.key(0), task, data, scales)
-    assert len(seen) == modes.FOLDS * len(modes.SHRINKAGE)
+    assert len(set(seen)) == modes.FOLDS * len(modes.SHRINKAGE)
     factor = modes.SHRINKAGE[best]
     np.testing.assert_allclose(found.gate.scale, 3.0 * factor)
     np.testing.assert_allclose(found.experts.scale, 2.0 * factor if given is None else given)
     np.testing.assert_allclose(found.experts.common_scale, 1.5)
     np.testing.assert_allclose(log_lik, -0.5, rtol=1e-6)
+
+
+def test_folds_that_are_held_out_do_not_count(key):
+    """Several folds at once give the fits of the rows that are left, and the others their score."""
+    data, expert = make_rows(), LogisticExperts()
+    priors = Priors(gaussian(1), gaussian(1))  # one maximum
+    problem, held_out = Problem(priors, expert, data), np.array([-1, 0, 1, 2])
+    points = modes._draw_points(key, priors, 4)
+    runs = modes.Runs(points, modes._stacked([priors] * 4), held_out)
+    found, _, others, _ = modes._climbed(key, runs, problem, None)
+    for place, fold in enumerate(held_out):
+        out = np.arange(len(data.targets)) % modes.FOLDS == fold
+        exact = LogisticRegression(fit_intercept=False, tol=1e-10, max_iter=1000)
+        exact.fit(data.rows[~out], data.targets[~out], data.weights[~out])
+        weights = weights_of(priors, jax.tree.map(lambda leaf, i=place: leaf[i], found), expert)
+        np.testing.assert_allclose(weights.experts[0, 0], exact.coef_[0], atol=2e-3)
+        chances = exact.predict_log_proba(data.rows)[np.arange(len(out)), data.targets]
+        np.testing.assert_allclose(others[place], chances[out] @ data.weights[out], atol=0.02)
 
 
 def test_a_mode_that_predicts_worse_than_a_guess_says_so():

@@ -8,7 +8,7 @@ from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import Pair
 from wideangle.posterior import Draws
 
-EXPERT = experts_for(2)  # the same for any number of classes
+EXPERT = experts_for(2)
 
 
 def chain_of(found, chain):
@@ -20,7 +20,7 @@ def test_log_lik_of_rows_is_that_of_their_class(n_classes):
     found, x = draws(n_classes), rows(150)
     targets = np.random.default_rng(3).integers(0, n_classes, 150)
     expected = np.log(written_out(found, x)[1][:, np.arange(150), targets])
-    result = pointwise.log_lik_of_rows(EXPERT, chain_of(found, 1), x, targets)
+    result = pointwise.log_lik_of_rows(experts_for(n_classes), chain_of(found, 1), x, targets)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -28,7 +28,7 @@ def test_log_lik_of_rows_is_that_of_their_class(n_classes):
 def test_log_lik_does_not_underflow(n_classes):
     found, x = draws(n_classes), 1e4 * rows(20)
     targets = np.zeros(20, int)
-    result = pointwise.log_lik_of_rows(EXPERT, chain_of(found, 0), x, targets)
+    result = pointwise.log_lik_of_rows(experts_for(n_classes), chain_of(found, 0), x, targets)
     assert np.isfinite(result).all() and result.min() < -1000
 
 
@@ -36,7 +36,9 @@ def test_log_lik_does_not_underflow(n_classes):
 def test_drawn_classes_have_the_probabilities_of_their_draw(n_classes):
     found = draws(n_classes)
     x = np.repeat(rows(2), 5000, axis=0)
-    drawn = pointwise.drawn_targets(EXPERT, np.random.default_rng(0), chain_of(found, 0), x)
+    drawn = pointwise.drawn_targets(
+        experts_for(n_classes), np.random.default_rng(0), chain_of(found, 0), x
+    )
     expected = written_out(found, rows(2))[0]
     for place in range(2):
         part = drawn[:, 5000 * place : 5000 * (place + 1)]

@@ -222,7 +222,7 @@ def test_rows_on_disk_are_fitted(tmp_path):
     np.save(tmp_path / "y.npy", y)
     source = NpyRows(tmp_path / "X.npy", tmp_path / "y.npy")
     model = make(inference=Variational(n_starts=1, n_passes=600)).fit_stream(source)
-    scaling = learn_target_scaling(y, np.ones(200), intercept=True)
+    scaling = learn_target_scaling(y, np.ones(200))
     np.testing.assert_allclose(model.target_scaling_, scaling)
     found = np.concatenate(list(model.predict_stream(source)))
     np.testing.assert_allclose(found, model.predict(X), rtol=1e-6)
@@ -237,8 +237,8 @@ def test_weights_count_as_repeated_rows():
     counts = np.arange(40) % 3
     repeated = np.repeat(np.arange(40), counts)
     live = counts > 0
-    one = learn_target_scaling(y[live], counts[live], intercept=True)
-    other = learn_target_scaling(y[repeated], np.ones(len(repeated)), intercept=True)
+    one = learn_target_scaling(y[live], counts[live])
+    other = learn_target_scaling(y[repeated], np.ones(len(repeated)))
     np.testing.assert_allclose(one, other)
     model = make(**MAP).fit(X, y, sample_weight=counts)
     same = make(**MAP).fit(X[live], y[live], sample_weight=counts[live])
@@ -252,14 +252,6 @@ def test_a_constant_and_an_atom_are_no_trouble(y):
     assert np.isfinite(model.predict(X)).all()
     assert np.isfinite(model.score_samples(X, y)).all()
     assert model.predict(X, return_std=True)[1].min() >= 0.009 * model.target_scaling_.scale
-
-
-def test_without_an_intercept_nothing_is_shifted():
-    X, y = data(60, shift=0.0)
-    model = make(fit_intercept=False, **MAP).fit(X, y)
-    assert model.target_scaling_.shift == 0.0
-    assert model.experts_.shape == (2, 2)
-    np.testing.assert_allclose(model.predict(np.zeros((1, 2))), 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numba import njit
 from scipy.special import log_softmax, logsumexp
 
 from statistical import central_difference
 from wideangle.mixture_of_experts import sparse as sparse_likelihood
-from wideangle.mixture_of_experts import sparse_kernel
 from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import Weights, log_lik
@@ -44,7 +42,7 @@ def problem(expert, n_components=5, size=1.0, dtype=np.float64, seed=0):
     weights = Weights(jnp.asarray(gate, dtype), jnp.asarray(experts, dtype))
     places = jnp.asarray(targets) if targets.dtype.kind == "i" else jnp.asarray(targets, dtype)
     dense = Data(jnp.asarray(rows, dtype), places, jnp.asarray(row_weights, dtype))
-    return weights, dense, on_host(Data(rows, targets, row_weights))
+    return weights, dense, on_host(Data(rows.astype(dtype), targets, row_weights))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -71,11 +69,23 @@ def test_value_and_gradient_are_those_of_dense_rows(expert, n_components):
 @every_kind
 @pytest.mark.parametrize("size", [30.0, 1e3, 1e4])
 def test_extreme_scores_lose_nothing(expert, size):
-    for dtype, digits in ((np.float64, 1e-12), (np.float32, 1e-5)):
-        weights, dense, sparse = problem(expert, size=size, dtype=dtype)
-        one, other = (value_and_gradient(expert, weights, batch) for batch in (sparse, dense))
-        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(one))
-        assert_alike(one, other, digits)
+    weights, dense, sparse = problem(expert, size=size)
+    assert_alike(*(value_and_gradient(expert, weights, batch) for batch in (sparse, dense)), 1e-12)
+    # In single precision such scores are rounded: no more is lost than with dense rows.
+    weights, dense, sparse = problem(expert, size=size, dtype=np.float32)
+    exact = value_and_gradient(expert, *jax.tree.map(as_double, (weights, dense)))
+    found = (value_and_gradient(expert, weights, batch) for batch in (sparse, dense))
+    error, error_of_dense = (largest_error(one, exact) for one in found)
+    assert error <= max(1e-5, error_of_dense)
+
+
+def as_double(leaf):
+    return leaf.astype(np.float64) if leaf.dtype == np.float32 else leaf
+
+
+def largest_error(found, exact):
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
+    return max(np.max(np.abs(a - b)) / max(1.0, np.max(np.abs(b))) for a, b in pairs)
 
 
 def test_rows_where_every_product_underflows_are_rescued():
@@ -89,7 +99,9 @@ def test_rows_where_every_product_underflows_are_rescued():
     expected = np.logaddexp(right, asked)
     for dtype, digits in ((np.float64, 1e-13), (np.float32, 1e-6)):
         cast = jax.tree.map(lambda leaf, dtype=dtype: leaf.astype(dtype), weights)
-        value, gradient = value_and_gradient(expert, cast, on_host(Data(rows, targets, np.ones(2))))
+        value, gradient = value_and_gradient(
+            expert, cast, on_host(Data(rows.astype(dtype), targets, np.ones(2)))
+        )
         np.testing.assert_allclose(value, 2 * expected, rtol=digits)
         dense = Data(jnp.asarray(rows, dtype), jnp.asarray(targets), jnp.ones(2, dtype))
         assert_alike((value, gradient), value_and_gradient(expert, cast, dense), digits)
@@ -157,11 +169,11 @@ def test_parts_depend_on_the_data_alone_and_cover_every_row_that_counts():
     generator = np.random.default_rng(0)
     rows = sp.random_array((3000, 20), density=0.4, format="csr", random_state=generator)
     row_weights = np.tile([1.0, 0.0, 2.0], 1000)
-    made = SparseRows(Data(rows, np.zeros(3000), row_weights)).layout(np.float32)
-    assert len(made.parts) == sparse_likelihood.MAX_PARTS
-    assert made.parts[0][0] == 0 and made.parts[-1][1] == 2000 == len(made.weights)
-    assert all(a[1] == b[0] for a, b in zip(made.parts, made.parts[1:], strict=False))
-    sizes = [made.csr[0][last] - made.csr[0][first] for first, last in made.parts]
+    parts = SparseRows(Data(rows, np.zeros(3000), row_weights)).parts
+    assert len(parts) == sparse_likelihood.MAX_PARTS
+    together = sp.vstack([block.rows for part in parts for block in part])
+    assert (together != rows[row_weights > 0]).nnz == 0
+    sizes = [sum(block.rows.nnz for block in part) for part in parts]
     assert max(sizes) < 1.2 * min(sizes)
 
 
@@ -174,7 +186,7 @@ def test_the_number_of_threads_changes_no_bit(n_threads):
     weights, *_ = problem(KINDS[0])
     weights = jax.tree.map(lambda leaf: jnp.tile(leaf, 2)[..., :20], weights)
     usual = value_and_gradient(KINDS[0], weights, batch)
-    with mock.patch("numba.config.NUMBA_NUM_THREADS", n_threads):
+    with mock.patch.object(batch.rows, "n_threads", n_threads):
         other = value_and_gradient(KINDS[0], weights, batch)
     jax.tree.map(np.testing.assert_array_equal, usual, other)
     dense = Data(jnp.asarray(rows.toarray()), jnp.asarray(targets), jnp.ones(3000))
@@ -189,26 +201,6 @@ def test_what_is_not_finite_shows(bad):
             spoilt = getattr(weights, name).at[..., 2].set(bad)
             value = log_lik(KINDS[0], weights._replace(**{name: spoilt}), sparse)
             assert not np.isfinite(value) or (name == "experts" and np.isinf(bad))
-
-
-def test_exponentials_are_right_to_the_last_digit():
-    @njit
-    def exponential(x):
-        sparse_kernel.exp_in_place(x, len(x))
-
-    x = np.concatenate([np.linspace(-87.0, 0.0, 400_001), [-1e-30, -0.0]]).astype(np.float32)
-    found = x.copy()
-    exponential(found)
-    exact = np.exp(x.astype(np.float64))
-    assert np.max(np.abs(found / exact - 1)) < 1.2e-7
-    low = np.array([-88.0, -1e4, -np.inf, np.nan, 0.0], np.float32)
-    exponential(low)
-    assert np.all((low[:3] >= 0) & (low[:3] < 2e-38))
-    assert np.isnan(low[3]) and low[4] == 1.0
-    double = np.linspace(-700.0, 0.0, 1001)
-    expected = np.exp(double)
-    exponential(double)
-    np.testing.assert_allclose(double, expected, rtol=1e-15)
 
 
 def test_matrices_are_let_go():

@@ -6,11 +6,12 @@ import scipy.sparse as sp
 
 from statistical import FOUR
 from wideangle.infer.ascent import Minibatches
-from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, predict
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.collapsed import expected_log_lik
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, Guides
 from wideangle.mixture_of_experts.likelihood import Pair, log_lik
+from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.task import NEITHER, Task
 from wideangle.mixture_of_experts.variational import draws_of, fit_starts, usual_temperature
 from wideangle.priors.components import GaussianComponents, PolarComponents
@@ -46,7 +47,7 @@ def fit(key, data, prior=None, expert=None, **options):
 
 def proba(fits, rows):
     draws = draws_of(jax.random.key(0), fits).draws
-    return predict(fits[0].expert, draws, rows)
+    return over_draws(fits[0].expert.proba, draws, rows, None)
 
 
 def finite(fits, rows):

@@ -1,5 +1,7 @@
 """The page about a run of regressions: charts, words and rows to look at."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,11 @@ def test_the_page_is_rendered(run):
     ):
         assert words in text
     assert len(text.encode()) < 2_000_000
+
+
+def test_a_single_held_out_row_has_no_r2_and_a_page(run):
+    alone = replace(run, metrics=run.metrics | {"r2": None})
+    assert "Root mean squared error" in page.render(alone)
 
 
 def test_points_are_shares_of_rows_inside(run):

@@ -77,7 +77,8 @@ def feature_draws(name: str, n_jobs: int, n_rows: int = 3000) -> str:
     if name == "gaps":
         X[generator.random(X.shape) < 0.05] = np.nan
     model = LatentFeatureModel(
-        inference=Sampling(thin=1, hops=0, max_features=12, n_jobs=n_jobs, **SHORT),
+        inference=Sampling(thin=1, hops=0, max_features=12, **SHORT),
+        n_jobs=n_jobs,
         **COMMON,
         **FEATURES[name],
     )

@@ -78,8 +78,8 @@ def model_of(name: str, seed: int, folder: Path | None) -> Any:
         return SphericalMixture(4, inference=chains, **common)
     common["checkpoint"] = folder
     if name == "features":
-        chains = Sampling(n_chains=2, thin=1, hops=0, max_features=4, n_jobs=2, **LONG)
-        return LatentFeatureModel("gaussian", inference=chains, **common)
+        chains = Sampling(n_chains=2, thin=1, hops=0, max_features=4, **LONG)
+        return LatentFeatureModel("gaussian", inference=chains, n_jobs=2, **common)
     if name == "regressor":
         return MixtureOfExpertsRegressor(2, prior="gaussian", inference=chains, **common)
     if name == "automatic":

@@ -32,8 +32,8 @@ cannot, the fit continues with a warning.
   beyond single precision are errors, with the allowed range in the message.
 * These can be fitted, with finite results and probabilities that add up to 1: one row, one column,
   one class, equal rows, constant columns, a class with one row and, in the mixture, columns of
-  1e-300 together with columns of 1e300. Directions need two columns: with one, use
-  `prior="gaussian"` or an intercept.
+  1e-300 together with columns of 1e300. Latent features of one column need
+  `prior="gaussian"`, since directions need two.
 * A model file is arrays and JSON with a checksum of every byte. A file with a valid checksum but
   inconsistent contents is an error when it is loaded. No code from the file is run.
 * A killed process may leave a `.wideangle-*.tmp` file in the same folder, which can be deleted.
@@ -83,12 +83,12 @@ def killed(records: list[dict[str, Any]]) -> str:
     return f"""
 ## Killed at random moments
 
-`python -m robustness.killing --seed S` (seeds {seeds}): {total["trials"]} processes, of which
-{total["killed"]} were still running at `kill -9`, and the others had just finished;
-{total["wrong"]} failed a check. After each kill, the model file must hold the complete old model or
-the complete new one. A fit that is started again must give bit-identical draws to an uninterrupted
-fit, and leave no other file. Clusters of directions write no checkpoint: they start again from the
-beginning.
+{total["trials"]} processes got `kill -9` at a random moment; {total["killed"]} of them were still
+running. **{total["wrong"]} failed a check.** After each kill, the model file must hold the complete
+old model or the complete new one. A fit that is started again must give the same draws, bit for
+bit, as an uninterrupted fit, and leave no other file. Clusters of directions write no checkpoint:
+they start again from the beginning. Command: `python -m robustness.killing --seed S`, seeds
+{seeds}.
 
 {table([*head, "failed"], rows)}"""
 
@@ -109,7 +109,7 @@ def fuzzed(records: dict[str, dict[str, Any]]) -> str:
 of any size, type and layout, labels, weights and settings; files that were damaged, or forged with
 a valid checksum. *Right*: every prediction is finite, probabilities add up to 1, the model can be
 saved and loaded, and every warning comes from this library. *Refused*: an error from a check of
-this library, not from inside NumPy or JAX.
+this library, and not from inside NumPy or JAX.
 
 {table(["what", "inputs", "seed", "right", "refused", "anything else"], rows)}{found_by(records)}"""
 
@@ -135,8 +135,8 @@ def same_draws(record: dict[str, Any]) -> str:
 ## Threads and jobs
 
 `python -m robustness.draws` on {record["cores"]} cores: {len(record["models"])} fits (every
-inference of both models), each in processes with {names}. Draws that
-differ from those of {first}: {"; ".join(differ) or "none"}.
+inference of both models), each repeated in processes with {names}. Fits whose draws differ from
+those with {first}: {"; ".join(differ) or "none"}.
 """
 
 

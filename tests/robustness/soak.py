@@ -60,8 +60,8 @@ def fit(number: int) -> Any:
         guide = Variational(n_starts=1, n_passes=2)
         return MixtureOfExpertsRegressor(2, inference=guide, **common).fit(X, X[:, 0])
     if kind == 2:
-        chains = Sampling(**chains, thin=1, hops=0, max_features=3, n_jobs=1)
-        return LatentFeatureModel("gaussian", inference=chains, **common).fit(X)
+        chains = Sampling(**chains, thin=1, hops=0, max_features=3)
+        return LatentFeatureModel("gaussian", inference=chains, n_jobs=1, **common).fit(X)
     return SphericalMixture(3, **common).fit(X)
 
 

@@ -93,8 +93,10 @@ def test_a_grid_search_survives_the_loss_of_a_worker():
 
 def fit_features(seed, X):
     """One fit of several with different seeds."""
-    chain = Sampling(n_warmup=5, n_draws=10, n_chains=1, thin=1, hops=0, n_jobs=1)
-    model = LatentFeatureModel("gaussian", inference=chain, verbose=False, random_state=seed)
+    chain = Sampling(n_warmup=5, n_draws=10, n_chains=1, thin=1, hops=0)
+    model = LatentFeatureModel(
+        "gaussian", inference=chain, n_jobs=1, verbose=False, random_state=seed
+    )
     return model.fit(X).trace_.values["log_joint"]
 
 

@@ -99,9 +99,7 @@ def check_fits(fit_to, path, whole, numbers):
 @pytest.mark.usefixtures("save_at_once")
 def test_a_full_disk_does_not_end_a_feature_fit(tmp_path):
     def fit_to(path):
-        return fit(
-            checkpoint=path, inference__n_jobs=1, inference__n_warmup=1, inference__n_draws=3
-        )
+        return fit(checkpoint=path, n_jobs=1, inference__n_warmup=1, inference__n_draws=3)
 
     whole = killing.digest(fit_to(None))
     numbers = [(1, np.inf), (30, np.inf), (60, 100), (100, np.inf)]

@@ -12,12 +12,10 @@ DATA, OUTPUT = "Columns and rows", "Where it goes"
 
 
 def _data(help: str, *names: str, **more: Any) -> Any:
-    """An option about columns and rows."""
     return typer.Option(*names, help=help, rich_help_panel=DATA, **more)
 
 
 def _output(help: str, *names: str, **more: Any) -> Any:
-    """An option about the folder of the run."""
     return typer.Option(*names, help=help, rich_help_panel=OUTPUT, **more)
 
 

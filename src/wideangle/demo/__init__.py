@@ -7,6 +7,8 @@ run.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -37,18 +39,20 @@ def run(output: Path, seed: int) -> None:
         console=Console(stderr=True),
     )
     tasks = {name: shown.add_task(words, total=1, start=False) for name, words in STAGES}
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        shown.start_task(tasks[name])
+        yield
+        shown.update(tasks[name], completed=1)
+
     # Fits run in threads, so their warnings cannot point at a line of the caller: listed below.
     with warnings.catch_warnings(record=True) as caught, shown:
         warnings.simplefilter("default", UserWarning)
-        found = tour.take(
-            seed,
-            output,
-            begin=lambda name: shown.start_task(tasks[name]),
-            end=lambda name: shown.update(tasks[name], completed=1),
-        )
+        found = tour.take(seed, output, stage)
     console.print()
-    for table in tour.tables(found):
-        console.print(table)
+    for result in found.values():
+        console.print(tour.table(result))
         console.print()
     for sentence in dict.fromkeys(str(one.message) for one in caught):
         console.print(f"warning: {sentence}", markup=False)

@@ -38,9 +38,12 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A run for its page, and the lines of its table."""
+    """A run for its page, and its table."""
 
     run: Run
+    title: str
+    head: tuple[str, ...]
+    """Titles of the columns after the first."""
     rows: list[Row]
 
 
@@ -64,11 +67,16 @@ def experts(seed: int) -> Result:
         with stages.time("fit"):
             model = _fit(model, X, y[:N_TRAIN])
         name = "experts that repel" if cosine else "experts, no repulsion"
-        table.append(Row(name, (*_scores(model, T, y[N_TRAIN:]), *angles(model))))
+        table.append(Row(name, (*_scores(model, T, y[N_TRAIN:]), *experts_of(model))))
     columns = tuple(Number(f"x{i + 1}") for i in range(X.shape[1]))
     frame = Encoding(columns, target=Target("y", ("no", "yes")))
     rows = _rows(frame, X, T, numbers[:N_TRAIN], numbers[N_TRAIN:])
-    return Result(_run("moe", model, rows, "mixture_data", seed, stages), table)
+    return Result(
+        _run("moe", model, rows, "mixture_data", seed, stages),
+        "Which of four hidden rules holds where? 500 rows to learn from",
+        ("accuracy", "log-loss", "mean angle", "experts in use"),
+        table,
+    )
 
 
 def features(seed: int) -> Result:
@@ -89,13 +97,18 @@ def features(seed: int) -> Result:
     names = (f"pixel {i // SIDE + 1},{i % SIDE + 1}" for i in range(SIDE**2))
     rows = _rows(Encoding(tuple(Number(name) for name in names)), data.X, new.X)
     more = {"image_shape": [SIDE, SIDE]}
-    return Result(_run("features", model, rows, "block_images", seed, stages, more), table)
+    return Result(
+        _run("features", model, rows, "block_images", seed, stages, more),
+        "Which shapes are 300 noisy images made of, and how many are there?",
+        ("shapes found", "error of new images"),
+        table,
+    )
 
 
-def angles(model: Any) -> tuple[str, str]:
-    """Mean over draws, and smallest of the representative draw, in degrees."""
-    mean = float(np.degrees(np.mean(model.trace_.values["mean_angle"])))
-    return f"{mean:.0f}°", f"{np.degrees(model.diversity_.min_angle):.0f}°"
+def experts_of(model: Any) -> tuple[str, str]:
+    """Mean angle in degrees and number of experts in use, over all draws."""
+    angle = float(np.degrees(np.mean(model.trace_.values["mean_angle"])))
+    return f"{angle:.0f}°", f"{model.n_used_:.1f} of {model.n_experts}"
 
 
 def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[str, str]:
@@ -128,7 +141,7 @@ def _rows(
     frame: Encoding, X: np.ndarray, T: np.ndarray, y: np.ndarray | None = None, z: Any = None
 ) -> Rows:
     """Rows X to learn from, and T to check with, of classes ``y`` and ``z``."""
-    note = "The rows are simulated; half of them or more were held out."
+    note = f"The rows are simulated: {len(X):,} to learn from, {len(T):,} held out."
     return Rows(frame, X, y, T, z, np.arange(len(X)), np.arange(len(T)) + len(X), [note])
 
 

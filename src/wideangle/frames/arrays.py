@@ -40,14 +40,14 @@ def read_npz(path: Path, reading: Reading) -> Table:
             "holds Python objects, which are not read" if "pickle" in str(error) else "is damaged"
         )
         raise TableError(f"{path} is not a NumPy archive of plain arrays, or it {what}.") from error
-    rows = next((arrays[key] for key in _ROWS if key in arrays), None)
-    matrix = None if rows is not None else _sparse(arrays, path)
-    if rows is None and matrix is None:
+    rows: Any = next((arrays[key] for key in _ROWS if key in arrays), None)
+    rows = _sparse(arrays, path) if rows is None else rows
+    if rows is None:
         raise TableError(
             f"{path} has no array X, nor the parts of a sparse matrix ({', '.join(_CSR_PARTS)}); "
             f"it has {some(keys)}."
         )
-    n_rows, n_columns = _shape(path, rows if matrix is None else matrix)
+    n_rows, n_columns = _shape(path, rows)
     names = _array_names(arrays, path, n_columns)
     label_name = next((key for key in _LABELS if key in arrays), None)
     labels = None if label_name is None else arrays[label_name]
@@ -56,7 +56,16 @@ def read_npz(path: Path, reading: Reading) -> Table:
             f"{path}: {label_name} has shape {labels.shape}, and one label for each of {n_rows} "
             "rows is needed."
         )
-    return _table(path, rows, matrix, names, labels, label_name, reading)
+    if sp.issparse(rows):
+        return _sparse_table(path, rows, names, labels, label_name, reading)
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=list(names))
+    if label_name in names:
+        raise TableError(f"{path}: {label_name!r} is the name of the labels and of a column.")
+    if label_name is not None:
+        frame[label_name] = labels
+    return Table(path, frame, label_name=label_name, uniform=True, reading=reading)
 
 
 def _sparse(arrays: dict[str, np.ndarray], path: Path) -> Any:
@@ -94,35 +103,12 @@ def _array_names(arrays: dict[str, np.ndarray], path: Path, n_columns: int) -> t
     return tuple(f"x{i + 1}" for i in range(n_columns))
 
 
-def _table(
-    path: Path,
-    rows: Any,
-    matrix: Any,
-    names: tuple[str, ...],
-    labels: Any,
-    label_name: str | None,
-    reading: Reading,
+def _sparse_table(
+    path: Path, matrix: Any, names: tuple[str, ...], labels: Any, name: str | None, reading: Reading
 ) -> Table:
-    if matrix is not None:
-        floats: Any = sp.csr_array(matrix).astype(np.float64)
-        floats.sum_duplicates()
-        return Table(
-            path,
-            matrix=floats,
-            matrix_columns=names,
-            labels=labels,
-            label_name=label_name,
-            uniform=True,
-            reading=reading,
-        )
-    import pandas as pd
-
-    frame = pd.DataFrame(rows, columns=list(names))
-    if labels is not None:
-        if label_name in names:
-            raise TableError(f"{path}: {label_name!r} is the name of the labels and of a column.")
-        frame = pd.concat([frame, pd.DataFrame({label_name: labels})], axis=1)
-    return Table(path, frame, label_name=label_name, uniform=True, reading=reading)
+    floats: Any = sp.csr_array(matrix).astype(np.float64)
+    floats.sum_duplicates()
+    return Table(path, None, floats, names, labels, name, uniform=True, reading=reading)
 
 
 def looks_like_svm(path: Path) -> bool:
@@ -166,4 +152,4 @@ def read_svm(path: Path, reading: Reading, n_columns: int | None) -> Table:
     matrix.resize(matrix.shape[0], n_columns)
     names = tuple(f"x{i + first}" for i in range(n_columns))
     used = Reading(reading.header, reading.missing, first)
-    return _table(path, None, matrix, names, loaded[1], "label", used)
+    return _sparse_table(path, matrix, names, loaded[1], "label", used)

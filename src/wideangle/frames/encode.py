@@ -23,17 +23,10 @@ class Encoded:
 
 
 def encode(table: Table, encoding: Encoding) -> Encoded:
-    """Encode rows.
+    """Encode rows with at least the columns that were trained on, in any order.
 
     A word that was never seen counts as one of the rare ones where the column has such, and as
     missing where it has none; the notes report it.
-
-    Parameters
-    ----------
-    table
-        Rows with at least the columns that were trained on, in any order.
-    encoding
-        What was learned from the training rows.
 
     Raises
     ------
@@ -131,10 +124,12 @@ def _words(table: Table, source: Category, notes: list[str]) -> np.ndarray:
     column = table.frame[source.name]
     words = as_words(column)
     place = {value: i for i, value in enumerate(source.values)}
+    other = place.get(OTHER, -1)
     if OTHER in place:
-        place |= {word: place[OTHER] for word in source.rare}
-    known = np.array([word is None or word in place for word in words], dtype=bool)
-    new = sorted({str(word) for word in words[~known]})
+        place |= dict.fromkeys(source.rare, other)
+    missing = np.array([word is None for word in words], dtype=bool)
+    unknown = ~missing & np.array([word not in place for word in words], dtype=bool)
+    new = sorted(set(words[unknown]))
     if new and content_of(column) == "number" and not any(map(_is_number, source.values)):
         raise TableError(
             f"{table.source}: column {source.name!r} holds numbers ({some(new)}), and the model "
@@ -142,26 +137,23 @@ def _words(table: Table, source: Category, notes: list[str]) -> np.ndarray:
         )
     if new:
         taken_as = "rare" if OTHER in place else "missing"
-        n_new = count(int(np.sum(~known)), "row")
+        n_new = count(int(unknown.sum()), "row")
         notes.append(
             f"{source.name!r} has categories in {n_new} that were not in the training data, "
             f"treated as {taken_as}: {some(new)}"
         )
+    absent = missing | unknown & (OTHER not in place)
+    where = np.array([place.get(word, other) for word in words], dtype=np.int64)
+    where[absent] = place.get(MISSING, -1)
     result = np.zeros((len(words), len(source.values)))
-    where = np.array([place.get(word, place.get(OTHER, -1)) for word in words], dtype=np.int64)
-    missing = np.array([word is None for word in words], dtype=bool)
-    unknown = ~known & (OTHER not in place)
-    said = missing.copy()  # of new words it was said above
-    missing |= unknown
-    where[missing] = place.get(MISSING, -1)
     rows = np.flatnonzero(where >= 0)
     result[rows, where[rows]] = 1.0
-    if missing.any() and MISSING not in place:
+    if MISSING not in place:
         if source.keep:
-            result[missing] = np.nan
-        elif said.any():
+            result[absent] = np.nan
+        elif missing.any():
             notes.append(
-                f"{source.name!r} is missing in {count(int(said.sum()), 'row')} but never was "
+                f"{source.name!r} is missing in {count(int(missing.sum()), 'row')} but never was "
                 "in training: treated as none of the known categories"
             )
     return result

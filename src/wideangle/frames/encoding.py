@@ -139,14 +139,14 @@ class Encoding:
     def from_json(cls, plain: Any) -> Encoding:
         """From plain JSON; ValueError if it is not of this shape."""
         try:
-            sources, target = plain["sources"], plain["target"]
+            sources, target, read = (plain[name] for name in ("sources", "target", "reading"))
             return cls(
                 None if sources is None else tuple(_source(one) for one in sources),
                 _words(plain["matrix_columns"]),
                 None if target is None else Target(_word(target["name"]), _labels(target)),
                 {_word(name): _word(why) for name, why in plain["ignored"].items()},
                 bool(plain["sparse"]),
-                _reading(plain["reading"]),
+                Reading(bool(read["header"]), _words(read["missing"]), int(read["first_index"])),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it does not describe columns ({error})") from error
@@ -160,10 +160,6 @@ def _source(plain: Mapping[str, Any]) -> Number | Category:
     fill = plain["fill"]
     fill = None if fill is None else float(fill)
     return Number(name, fill, bool(plain["flagged"]), float(plain["scale"]), bool(plain["date"]))
-
-
-def _reading(plain: Mapping[str, Any]) -> Reading:
-    return Reading(bool(plain["header"]), _words(plain["missing"]), int(plain["first_index"]))
 
 
 def _labels(plain: Mapping[str, Any]) -> tuple[Label, ...]:

@@ -93,23 +93,9 @@ class _Facts:
 
 
 def learn(table: Table, target: Target | None, plan: Plan) -> tuple[Encoding, list[str]]:
-    """Learn an encoding from training rows.
+    """Learn an encoding from training rows, and report what was done in sentences.
 
-    Parameters
-    ----------
-    table
-        The training rows alone: what is held out must not decide how columns are filled.
-    target
-        The column to predict, which is not encoded; None for features.
-    plan
-        Choices of the user.
-
-    Returns
-    -------
-    Encoding
-        What :func:`wideangle.frames.encode.encode` applies.
-    list of str
-        Sentences about what was done.
+    ``table`` has the training rows alone: what is held out must not decide how columns are filled.
     """
     for name in (*plan.ignore, *plan.categories):
         table.column(name)  # raises for a name that is not there
@@ -158,10 +144,7 @@ def _learn_matrix(table: Table, target: Target | None, plan: Plan) -> tuple[Enco
     notes = [f"sparse rows, {share:.2%} of the entries not 0, {'kept so' if sparse else 'filled'}"]
     if target is None and table.label_name:
         notes.append(f"left out {table.label_name!r}: the labels are not needed")
-    return (
-        Encoding(None, table.matrix_columns, target, {}, sparse, table.reading),
-        notes,
-    )
+    return Encoding(None, table.matrix_columns, target, {}, sparse, table.reading), notes
 
 
 def _learn_column(table: Table, name: str, plan: Plan, facts: _Facts) -> Number | Category | None:
@@ -200,10 +183,8 @@ def _learn_column(table: Table, name: str, plan: Plan, facts: _Facts) -> Number 
 
 def _numbers_rows(known: np.ndarray, n_rows: int) -> bool:
     """Whether a column may be an identifier: whole numbers, all different."""
-    whole = (
-        n_rows >= _FEWEST_NUMBERED and len(known) == n_rows and bool(np.all(known == known.round()))
-    )
-    return whole and len(np.unique(known)) == n_rows
+    different = n_rows >= _FEWEST_NUMBERED and len(np.unique(known)) == n_rows
+    return different and bool(np.all(known == known.round()))
 
 
 def _learn_words(table: Table, name: str, plan: Plan, facts: _Facts) -> Category | None:
@@ -222,10 +203,8 @@ def _learn_words(table: Table, name: str, plan: Plan, facts: _Facts) -> Category
             facts.ignored[name] = "almost all values are unique (an ID or free text)"
             return None
         frequent = set(values[np.argsort(-counts, kind="stable")[: plan.max_categories]])
-        chosen, rare = (
-            [v for v in chosen if v in frequent],
-            [v for v in chosen if v not in frequent],
-        )
+        rare = [v for v in chosen if v not in frequent]
+        chosen = [v for v in chosen if v in frequent]
         facts.rare.append((name, len(rare)))
     n_missing = len(words) - len(present)
     if n_missing:

@@ -27,11 +27,6 @@ def read_table(
         How to read text; that of the training file when predicting.
     like
         Number of columns of the training file, which a sparse text file does not contain.
-
-    Raises
-    ------
-    TableError
-        It cannot be read; the message is one sentence.
     """
     path, reading = Path(path), reading or Reading()
     if not path.exists():
@@ -51,7 +46,7 @@ def read_table(
     if suffix in _SVM_SUFFIXES:
         return read_svm(path, reading, like)
     if suffix not in _TEXT_SUFFIXES and not suffix[1:].isdigit():
-        raise TableError(f"{path} has no format that wideangle reads; {FORMATS}.")
+        raise TableError(f"{path} is of a type that wideangle cannot read; {FORMATS}.")
     if suffix not in (".csv", ".tsv") and looks_like_svm(path):
         return read_svm(path, reading, like)
     return read_text(path, reading)

@@ -5,7 +5,7 @@ Everything here works on densities and arrays only; no prior or model is importe
 
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Info, Kernel, Update, exactly, sweep, within
-from wideangle.infer.metropolis import each_row, jointly, metropolis, positive_walk, vmf_walk
+from wideangle.infer.metropolis import each_row, metropolis, positive_walk, vmf_walk
 from wideangle.infer.program import Recipe, RunState
 from wideangle.infer.run import Run, run
 from wideangle.infer.slice import on_log_scale, slice_sampler
@@ -20,7 +20,6 @@ __all__ = [
     "each_row",
     "exactly",
     "geodesic_hmc",
-    "jointly",
     "metropolis",
     "on_log_scale",
     "positive_walk",

@@ -7,9 +7,10 @@ host prepares rows, moves the progress bar and notices Ctrl-C.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,20 +59,29 @@ class Ascent(NamedTuple):
     interrupted: bool
 
 
-class Batches(Protocol):
-    """What :func:`ascend` needs: batches of rows from any source."""
+class Batches(ABC):
+    """Batches of rows from any source: rows, targets and weights."""
 
-    @property
-    def per_call(self) -> int:
-        """Batches of one compiled call."""
-        ...
+    per_pass: int
+    """Batches of a pass."""
+    per_call: int
+    """Batches of one compiled call."""
+    _whole: Any = None
 
-    def take(self, first: int) -> Any:
-        """Batches ``first``, ``first + 1``, ... of a call, stacked; or one that is reused."""
-        ...
+    def take(self, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Batches ``first``, ``first + 1``, ... of a call, stacked; one batch if it is all rows."""
+        if self.per_pass > 1:
+            return self._stack(first, self.per_call)
+        if self._whole is None:
+            self._whole = self._stack(0, 1)
+        return self._whole
+
+    @abstractmethod
+    def _stack(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """So many batches from ``first`` on."""
 
 
-class Minibatches:
+class Minibatches(Batches):
     r"""Rows of a data set in random order, cut into minibatches of one size.
 
     A pass is a partition into m parts of equal size (up to one row), each padded with rows of
@@ -81,11 +91,9 @@ class Minibatches:
     Parameters
     ----------
     seed
-        Integer; order and content of batch t depend on it and t only.
+        Order and content of batch t depend on it and t only.
     rows
         Array or SciPy CSR matrix (N, p); only the rows of a call are made dense.
-    targets, weights
-        Arrays (N,); targets are integers (classes) or have the precision of the rows.
     size
         Largest number of rows in a batch.
     mesh
@@ -109,28 +117,22 @@ class Minibatches:
         self.per_pass, self.size, self.per_call = batch_sizes(total, rows.shape[1], size, dtype)
         self._own = own_rows(self.size, mesh)
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, int))
-        self._whole: Any = None
-
-    def take(self, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Batches ``first``, ``first + 1``, ... of a call, stacked; one batch if it is all rows."""
-        if self.per_pass > 1:
-            return self._stack([self._indices(first + i) for i in range(self.per_call)])
-        if self._whole is None:
-            self._whole = self._stack([np.arange(self.size)])
-        return self._whole
 
     def _indices(self, batch: int) -> np.ndarray:
+        if self.per_pass == 1:
+            return np.arange(self.size)
         turn, place = divmod(batch, self.per_pass)
         if self._order[0] != turn:
             generator = np.random.default_rng([self.seed, turn])
             self._order = turn, generator.permutation(self.rows.shape[0])
         return self._order[1][place :: self.per_pass]
 
-    def _stack(self, indices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        full = np.zeros((len(indices), self.size), int)
+    def _stack(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        full = np.zeros((count, self.size), int)
         weights = np.zeros(full.shape, self.dtype)
-        for place, (line, chosen) in enumerate(zip(full, indices, strict=True)):
-            line[: len(chosen)] = chosen
+        for place in range(count):
+            chosen = self._indices(first + place)
+            full[place, : len(chosen)] = chosen
             weights[place, : len(chosen)] = self.weights[chosen] * self.per_pass
         own = full[:, self._own]
         rows = as_dense(self.rows, own.ravel(), self.dtype).reshape(*own.shape, self.rows.shape[1])
@@ -262,7 +264,7 @@ def ascend(
         return rows if mesh is None else spread(rows, mesh, axis=1)
 
     try:
-        with _Bar(n_steps, 0, verbose) as bar, in_company():
+        with Progress(n_steps, 0, verbose) as bar, in_company():
             rows = take(done)
             while done < last:
                 limit = min(batches.per_call, last - done)
@@ -275,7 +277,7 @@ def ascend(
                 trace = np.asarray(trace)[:limit]
                 state, done = moved, done + limit
                 traces.append(trace)
-                bar.at(done)
+                bar.at(done, "ascent")
                 if callback is not None:
                     callback(state, np.concatenate(traces))
     except KeyboardInterrupt:
@@ -284,10 +286,3 @@ def ascend(
     if mesh is not None:
         state = gathered(state)
     return Ascent(state, np.concatenate(traces)[: done - began], interrupted)
-
-
-class _Bar(Progress):
-    def at(self, done: int) -> None:
-        super().at(done)
-        if self._bar is not None:
-            self._bar.update(self._task, description="ascent")

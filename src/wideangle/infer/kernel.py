@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from wideangle.types import Array, Key, Latents, Scalar
 
 SHRINKAGE = 0.05
-"""How strongly the step is pulled to its centre, the letter gamma above."""
+"""How strongly the step is pulled to its centre, the letter gamma of :class:`DualAveraging`."""
 OFFSET = 10.0
-"""Damps the first steps, the letter t_0 above."""
+"""Damps the first steps, its letter t_0."""
 DECAY = 0.75
-"""How fast old steps are forgotten by the average, the letter k above."""
+"""How fast old steps are forgotten by the average, its letter k."""
 HEADROOM = 10.0
 """The centre is this multiple of the first step: trying too long a step is cheaper."""
 RANGE = 20.0
@@ -59,6 +59,18 @@ class Kernel(NamedTuple):
 
 Update: TypeAlias = Callable[[Key, Latents], tuple[Latents, Any]]
 """``(key, latents) -> (latents, info)``, where info is an Info or a dict of them."""
+
+
+class Evaluated(NamedTuple):
+    """Current position, and the log density there: the state of a kernel without gradients."""
+
+    position: Any
+    log_density: Scalar
+
+
+def evaluate(position: Any, logdensity: LogDensity) -> Evaluated:
+    """Evaluate the density at the starting position."""
+    return Evaluated(position, logdensity(position))
 
 
 def make_info(acceptance: Any, divergent: Any = 0, evaluations: Any = 0) -> Info:

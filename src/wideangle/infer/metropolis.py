@@ -12,29 +12,26 @@ components; they stay zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr
 
-from wideangle.infer.kernel import Info, Kernel, LogDensity, accept, choose, make_info
+from wideangle.infer.kernel import (
+    Evaluated,
+    Info,
+    Kernel,
+    LogDensity,
+    accept,
+    choose,
+    evaluate,
+    make_info,
+)
 from wideangle.sphere import vmf
 from wideangle.types import Array, Key, Scalar
 
 Proposal: TypeAlias = Callable[[Key, Any], tuple[Any, Scalar]]
-
-
-class MetropolisState(NamedTuple):
-    """Current position, and the log density there."""
-
-    position: Any
-    log_density: Scalar
-
-
-def init(position: Any, logdensity: LogDensity) -> MetropolisState:
-    """Evaluate the density at the starting position."""
-    return MetropolisState(position, logdensity(position))
 
 
 def metropolis(proposal: Proposal) -> Kernel:
@@ -45,13 +42,11 @@ def metropolis(proposal: Proposal) -> Kernel:
     Paper: the Metropolis-Hastings algorithm of Section 2.3.2.
     """
 
-    def step(
-        key: Key, state: MetropolisState, logdensity: LogDensity
-    ) -> tuple[MetropolisState, Info]:
+    def step(key: Key, state: Evaluated, logdensity: LogDensity) -> tuple[Evaluated, Info]:
         state, probability = _move(key, state, proposal, logdensity, lambda proposed: proposed)
         return state, make_info(probability, evaluations=1)
 
-    return Kernel(init, step)
+    return Kernel(evaluate, step)
 
 
 def each_row(proposal: Proposal) -> Kernel:
@@ -62,12 +57,10 @@ def each_row(proposal: Proposal) -> Kernel:
     accepted together. The acceptance reported is the mean over rows.
     """
 
-    def step(
-        key: Key, state: MetropolisState, logdensity: LogDensity
-    ) -> tuple[MetropolisState, Info]:
+    def step(key: Key, state: Evaluated, logdensity: LogDensity) -> tuple[Evaluated, Info]:
         n_rows = jax.tree.leaves(state.position)[0].shape[0]
 
-        def visit(state: MetropolisState, row: Array) -> tuple[MetropolisState, Scalar]:
+        def visit(state: Evaluated, row: Array) -> tuple[Evaluated, Scalar]:
             def propose(key: Key, position: Any) -> tuple[Any, Scalar]:
                 return proposal(key, jax.tree.map(lambda leaf: leaf[row], position))
 
@@ -81,20 +74,20 @@ def each_row(proposal: Proposal) -> Kernel:
         state, probabilities = jax.lax.scan(visit, state, jnp.arange(n_rows))
         return state, make_info(jnp.mean(probabilities), evaluations=n_rows)
 
-    return Kernel(init, step)
+    return Kernel(evaluate, step)
 
 
 def _move(
     key: Key,
-    state: MetropolisState,
+    state: Evaluated,
     proposal: Proposal,
     logdensity: LogDensity,
     embed: Callable[[Any], Any],
-) -> tuple[MetropolisState, Scalar]:
+) -> tuple[Evaluated, Scalar]:
     """One proposal and its decision; ``embed`` puts the proposal into the position."""
     key_propose, key_accept = jax.random.split(key)
     proposed, log_hastings = proposal(key_propose, state.position)
-    candidate = init(embed(proposed), logdensity)
+    candidate = evaluate(embed(proposed), logdensity)
     log_ratio = candidate.log_density - state.log_density + log_hastings
     accepted, probability = accept(key_accept, log_ratio)
     return choose(accepted, candidate, state), probability
@@ -139,20 +132,6 @@ def positive_walk(scale: Scalar | float) -> Proposal:
         moved = jnp.where(live, _truncated_normal(key, position, sigma), position)
         change = _log_mass(position / sigma) - _log_mass(moved / sigma)
         return moved, jnp.sum(jnp.where(live, change, 0.0))
-
-    return propose
-
-
-def jointly(**proposals: Proposal) -> Proposal:
-    """Propose entries of a dict, by the ``proposals`` of their names, to be accepted together."""
-
-    def propose(key: Key, position: dict[str, Any]) -> tuple[dict[str, Any], Scalar]:
-        keys = jax.random.split(key, len(proposals))
-        moved, terms = {}, []
-        for subkey, (name, proposal) in zip(keys, proposals.items(), strict=True):
-            moved[name], log_hastings = proposal(subkey, position[name])
-            terms.append(log_hastings)
-        return moved, sum(terms)
 
     return propose
 

@@ -62,27 +62,74 @@ class RunState(NamedTuple):
 
 
 class Program:
-    """A compiled recipe.
-
-    Parameters
-    ----------
-    rounds
-        The rounds of one group of chains, to be compiled.
-    constants
-        Arrays that the recipe closes over.
-    n_groups
-        Groups of chains.
-    n_rounds
-        Rounds that fit into one call.
-    shapes
-        Shapes of the values and infos of one draw of one chain.
-    """
+    """The rounds of one group of chains, compiled."""
 
     def __init__(
-        self, rounds: Any, constants: Any, n_groups: int, n_rounds: int, shapes: Any
+        self,
+        recipe: Recipe,
+        state: RunState,
+        targets: Mapping[str, float],
+        collect: Callable[..., Any],
+        data: Any,
     ) -> None:
-        self.n_rounds, self.shapes = n_rounds, shapes
-        self._rounds, self._constants, self._n_groups = rounds, constants, n_groups
+        given = () if data is None else (data,)
+        one = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.latents
+        )
+        steps = {name: jax.ShapeDtypeStruct((), jnp.result_type(float)) for name in state.tuning}
+        counter, key = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((2,), jnp.uint32)
+        iterate = _Traced(_iteration(recipe), one, steps, key, counter, *given)
+        gather = _Traced(collect, one, *given)
+        self.shapes = shapes = gather.shapes, iterate.shapes[1]
+        """Shapes of the values and infos of one draw of one chain."""
+        if missing := targets.keys() - shapes[1].keys():
+            raise ValueError(
+                f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}"
+            )
+        tuned = jax.tree.leaves(state.tuning)
+        self._n_groups = tuned[0].shape[0] if tuned else 1
+        n_chains = state.keys.shape[0] // self._n_groups
+        size = state.keys.shape[0] * sum(
+            leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)
+        )
+        self.n_rounds = n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
+        """Rounds that fit into one call."""
+
+        def zeros(*leading: int) -> Any:
+            return jax.tree.map(lambda s: jnp.zeros((*leading, *s.shape), s.dtype), shapes)
+
+        @jax.jit
+        def rounds(
+            constants: Any, given: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
+        ) -> tuple[RunState, Any]:
+            fixed = (None,) * len(given)
+            move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, None, 0, None, *fixed))
+            keep = jax.vmap(gather.bind(constants[1]), in_axes=(0, *fixed))
+
+            def iteration(_: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
+                state, total = carry
+                warm = state.iteration < n_warmup
+                steps = {name: one.current(warm) for name, one in state.tuning.items()}
+                latents, infos = move(state.latents, steps, state.keys, state.iteration, *given)
+                tuning = dict(state.tuning)
+                for name, target in targets.items():
+                    learnt = tuning[name].learn(infos[name].acceptance, target)
+                    tuning[name] = choose(warm, learnt, tuning[name])
+                state = RunState(latents, tuning, state.iteration + 1, state.keys)
+                return state, jax.tree.map(jnp.add, total, infos)
+
+            def one_round(index: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
+                state, buffer = carry
+                length = jnp.where(state.iteration < n_warmup, 1, thin)
+                nothing = zeros(n_chains)[1]
+                state, infos = jax.lax.fori_loop(0, length, iteration, (state, nothing))
+                infos = _mean_acceptance(infos, length)
+                draw = keep(state.latents, *given), infos
+                return state, jax.tree.map(lambda old, new: old.at[index].set(new), buffer, draw)
+
+            return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
+
+        self._rounds, self._constants = rounds, (iterate.constants, gather.constants)
         self._executable: Callable[..., Any] | None = None
 
     @property
@@ -133,69 +180,8 @@ def compiled(
     signature = (collect, tuple(sorted(targets.items())), shapes, structure, on_cpu())
     programs = _PROGRAMS.setdefault(recipe, {})
     if signature not in programs:
-        programs[signature] = _build(recipe, state, targets, collect, data)
+        programs[signature] = Program(recipe, state, targets, collect, data)
     return programs[signature]
-
-
-def _build(
-    recipe: Recipe,
-    state: RunState,
-    targets: Mapping[str, float],
-    collect: Callable[..., Any],
-    data: Any,
-) -> Program:
-    given = () if data is None else (data,)
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.latents)
-    steps = {name: jax.ShapeDtypeStruct((), jnp.result_type(float)) for name in state.tuning}
-    counter, key = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((2,), jnp.uint32)
-    iterate = _Traced(_iteration(recipe), one, steps, key, counter, *given)
-    gather = _Traced(collect, one, *given)
-    shapes = gather.shapes, iterate.shapes[1]
-    if missing := targets.keys() - shapes[1].keys():
-        raise ValueError(f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}")
-    n_groups = number_of_groups(state)
-    n_chains = state.keys.shape[0] // n_groups
-    size = state.keys.shape[0] * sum(
-        leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)
-    )
-    n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
-
-    def zeros(*leading: int) -> Any:
-        return jax.tree.map(lambda s: jnp.zeros((*leading, *s.shape), s.dtype), shapes)
-
-    @jax.jit
-    def rounds(
-        constants: Any, given: Any, state: RunState, limit: Array, n_warmup: Array, thin: Array
-    ) -> tuple[RunState, Any]:
-        fixed = (None,) * len(given)
-        move = jax.vmap(iterate.bind(constants[0]), in_axes=(0, None, 0, None, *fixed))
-        keep = jax.vmap(gather.bind(constants[1]), in_axes=(0, *fixed))
-
-        def iteration(_: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
-            state, total = carry
-            warm = state.iteration < n_warmup
-            steps = {name: one.current(warm) for name, one in state.tuning.items()}
-            latents, infos = move(state.latents, steps, state.keys, state.iteration, *given)
-            tuning = dict(state.tuning)
-            for name, target in targets.items():
-                learnt = tuning[name].learn(infos[name].acceptance, target)
-                tuning[name] = choose(warm, learnt, tuning[name])
-            state = RunState(latents, tuning, state.iteration + 1, state.keys)
-            return state, jax.tree.map(jnp.add, total, infos)
-
-        def one_round(index: Array, carry: tuple[RunState, Any]) -> tuple[RunState, Any]:
-            state, buffer = carry
-            length = jnp.where(state.iteration < n_warmup, 1, thin)
-            nothing = zeros(n_chains)[1]
-            state, infos = jax.lax.fori_loop(0, length, iteration, (state, nothing))
-            infos = _mean_acceptance(infos, length)
-            draw = keep(state.latents, *given), infos
-            return state, jax.tree.map(lambda old, new: old.at[index].set(new), buffer, draw)
-
-        return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
-
-    constants = iterate.constants, gather.constants
-    return Program(rounds, constants, n_groups, n_rounds, shapes)
 
 
 def groups_for(n_chains: int) -> int:
@@ -208,12 +194,6 @@ def on_cpu() -> bool:
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     platform = jax.default_backend() if device is None else getattr(device, "platform", device)
     return platform == "cpu" and current_mesh() is None
-
-
-def number_of_groups(state: RunState) -> int:
-    """Number of groups of the chains of a state."""
-    found = jax.tree.leaves(state.tuning)
-    return found[0].shape[0] if found else 1
 
 
 def _group(state: RunState, i: int, n_groups: int) -> RunState:
@@ -248,8 +228,6 @@ def _joined(parts: list[Any], axis: int = 0) -> Any:
 
 
 def _iteration(recipe: Recipe) -> Callable[..., Any]:
-    """One iteration of one chain."""
-
     def iteration(
         latents: Latents, steps: dict[str, Scalar], raw_key: Array, count: Array, *given: Any
     ) -> tuple[Latents, dict[str, Info]]:

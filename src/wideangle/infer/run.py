@@ -43,8 +43,6 @@ class Run:
     """Final state; pass it as ``resume`` to continue."""
     steps: dict[str, float]
     """Step sizes after tuning, mean over the groups of chains."""
-    warmup_evaluations: dict[str, int]
-    """Density or gradient evaluations of each block in warm-up, all chains."""
     interrupted: bool
     """True when Ctrl-C ended the run early."""
 
@@ -133,21 +131,14 @@ def run(
     else:
         state = jax.tree.map(_strong, resume)
     program = compiled(recipe, state, targets, collect or _everything, data)
-    plan = _Plan(n_warmup, n_draws, thin)
-    store = _Store(program.shapes, plan, state)
-    shown = Progress(plan.n_rounds, n_warmup, verbose) if bar is None else nullcontext(bar)
-    state, interrupted = _loop(program, data, state, plan, store, shown, on_chunk, chunk)
+    store = _Store(program.shapes, state, n_warmup, n_draws, thin)
+    shown = Progress(store.n_rounds, n_warmup, verbose) if bar is None else nullcontext(bar)
+    state, interrupted = _loop(program, data, state, store, shown, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warn(message, RuntimeWarning)
     steps_now = {n: float(np.mean(np.exp(one.log_average))) for n, one in state.tuning.items()}
-    return Run(
-        store.draws(),
-        state,
-        steps_now,
-        store.warmup_evaluations,
-        interrupted,
-    )
+    return Run(store.draws(), state, steps_now, interrupted)
 
 
 def _begin(
@@ -189,34 +180,24 @@ def _everything(latents: Latents, *_: Any) -> Latents:
     return latents
 
 
-class _Plan:
-    """Counts: a round is one iteration of warm-up or the ``thin`` iterations of one draw."""
-
-    def __init__(self, n_warmup: int, n_draws: int, thin: int) -> None:
-        self.n_warmup, self.n_draws, self.thin = n_warmup, n_draws, thin
-        self.n_rounds = n_warmup + n_draws
-
-    def round_of(self, state: RunState) -> int:
-        iteration = int(state.iteration)
-        beyond = max(iteration - self.n_warmup, 0)
-        return min(iteration, self.n_warmup) + beyond // self.thin
-
-
 class _Store:
-    """Draws on the host, in arrays that are allocated once."""
+    """Draws on the host, in arrays that are allocated once.
 
-    def __init__(self, shapes: Any, plan: _Plan, state: RunState) -> None:
-        done = max(plan.round_of(state) - plan.n_warmup, 0)
-        self.capacity = plan.n_draws - done
+    Rounds are counted: one is one iteration of warm-up, or the ``thin`` iterations of one draw.
+    """
+
+    def __init__(
+        self, shapes: Any, state: RunState, n_warmup: int, n_draws: int, thin: int
+    ) -> None:
+        self.n_warmup, self.thin, self.n_rounds = n_warmup, thin, n_warmup + n_draws
+        self._earlier = self.draws_of(state)
+        self.capacity = n_draws - self._earlier
         self.count = 0
-        self.warmup_evaluations = {name: 0 for name in shapes[1]}
         leading = state.keys.shape[0], self.capacity
         self._arrays = jax.tree.map(lambda s: np.empty((*leading, *s.shape), s.dtype), shapes)
 
     def add(self, chunk: Any, n_warm: int, n_rounds: int) -> None:
         """Store rounds ``n_warm`` to ``n_rounds`` of a chunk; the earlier ones are warm-up."""
-        for name, info in chunk[1].items():
-            self.warmup_evaluations[name] += int(np.sum(np.asarray(info.evaluations)[:n_warm]))
         new = slice(self.count, self.count + n_rounds - n_warm)
         if new.start == new.stop:
             return
@@ -231,32 +212,43 @@ class _Store:
         """The draws so far; views, not copies."""
         return Draws(*jax.tree.map(lambda array: array[:, : self.count], self._arrays))
 
+    def draws_of(self, state: RunState) -> int:
+        """Draws of each chain up to a state, those of earlier runs among them."""
+        return max(int(state.iteration) - self.n_warmup, 0) // self.thin
+
+    def rounds_of(self, state: RunState) -> int:
+        """Rounds up to a state."""
+        return min(int(state.iteration), self.n_warmup) + self.draws_of(state)
+
+    def keep_up_to(self, state: RunState) -> None:
+        """Forget draws that were stored after a state."""
+        self.count = self.draws_of(state) - self._earlier
+
 
 def _loop(
     program: Program,
     data: Any,
     state: RunState,
-    plan: _Plan,
     store: _Store,
     shown: AbstractContextManager[Progress],
     on_chunk: Callable[[RunState, Draws], None] | None,
     chunk: int | None,
 ) -> tuple[RunState, bool]:
-    """Chunks until the plan is done or the user stops it."""
+    """Chunks until all draws are there or the user stops it."""
     largest = min(program.n_rounds, chunk or program.n_rounds)
     size = chunk or 1
-    done = plan.round_of(state)
+    done, n_rounds, n_warmup = store.rounds_of(state), store.n_rounds, store.n_warmup
     first = True
     try:
         with shown as bar, in_company():
-            if done < plan.n_rounds and not program.is_compiled:
+            if done < n_rounds and not program.is_compiled:
                 bar.compiling()
-            while done < plan.n_rounds:
-                limit = min(size, largest, plan.n_rounds - done)
+            while done < n_rounds:
+                limit = min(size, largest, n_rounds - done)
                 began = time.monotonic()
-                moved, values = program.advance(data, state, limit, plan.n_warmup, plan.thin)
+                moved, values = program.advance(data, state, limit, n_warmup, store.thin)
                 jax.block_until_ready(moved)
-                n_warm = min(max(plan.n_warmup - done, 0), limit)
+                n_warm = min(max(n_warmup - done, 0), limit)
                 store.add(values, n_warm, limit)
                 state, done = moved, done + limit
                 if chunk is None and not first:  # the first chunk includes compilation
@@ -268,23 +260,15 @@ def _loop(
                     on_chunk(state, store.draws())
     except KeyboardInterrupt:
         # Ctrl-C may have come after the draws were stored and before the state was.
-        store.count = max(plan.round_of(state) - plan.n_warmup, 0) - plan.n_draws + store.capacity
+        store.keep_up_to(state)
         return state, True
     return state, False
 
 
 class Progress:
-    """Context manager for a progress bar.
+    """Context manager for a progress bar of rounds, the first ones of warm-up.
 
-    Parameters
-    ----------
-    total
-        Number of rounds of the whole run.
-    n_warmup
-        How many of them are warm-up.
-    show
-        True: always. False: never. None: only on a terminal, and only if the run takes longer
-        than a second.
+    By default (``show=None``) on a terminal only, and only if the run takes longer than a second.
     """
 
     def __init__(self, total: int, n_warmup: int, show: bool | None = None) -> None:

@@ -14,19 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from wideangle.infer.kernel import Info, Kernel, LogDensity, make_info
+from wideangle.infer.kernel import Evaluated, Info, Kernel, LogDensity, evaluate, make_info
 from wideangle.types import Array, Key, Scalar
 
 MAX_SHRINKS = 100
 """Bound on the shrinkage loop. Each round keeps 3/4 of the interval on average, so 100 rounds
 reach 1e-12 of it; the bound ends the loop when the density is NaN."""
-
-
-class SliceState(NamedTuple):
-    """Current position, and the log density there."""
-
-    position: Any
-    log_density: Scalar
 
 
 class LogScaleState(NamedTuple):
@@ -54,10 +47,7 @@ def slice_sampler(width: Scalar | float = 1.0, max_steps: int = 16) -> Kernel:
     so a width can be tuned towards a target like any other step.
     """
 
-    def init(position: Any, logdensity: LogDensity) -> SliceState:
-        return SliceState(position, logdensity(position))
-
-    def step(key: Key, state: SliceState, logdensity: LogDensity) -> tuple[SliceState, Info]:
+    def step(key: Key, state: Evaluated, logdensity: LogDensity) -> tuple[Evaluated, Info]:
         flat, restore = ravel_pytree(state.position)
 
         def visit(carry: tuple[Array, Scalar], index: Array) -> tuple[Any, tuple[Array, Array]]:
@@ -74,9 +64,9 @@ def slice_sampler(width: Scalar | float = 1.0, max_steps: int = 16) -> Kernel:
         carry = (flat, state.log_density)
         (flat, level), (tries, evaluations) = jax.lax.scan(visit, carry, jnp.arange(flat.size))
         info = make_info(flat.size / jnp.sum(tries), evaluations=jnp.sum(evaluations))
-        return SliceState(restore(flat), level), info
+        return Evaluated(restore(flat), level), info
 
-    return Kernel(init, step)
+    return Kernel(evaluate, step)
 
 
 def on_log_scale(kernel: Kernel) -> Kernel:

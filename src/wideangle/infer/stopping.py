@@ -65,12 +65,8 @@ def until_converged(
         draws so far; None if the user stopped it.
     max_time
         Time limit in seconds from now.
-    n_done
-        Number of existing draws.
-    first
-        Draws of the first block.
-    most
-        Largest number of draws of a chain that memory allows.
+    n_done, first, most
+        Existing draws, draws of the first block, and most draws that memory allows.
     """
     began = time.monotonic()
     passed, history = 0, []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,12 +34,11 @@ from wideangle.latent_features.posterior import (
     gather,
     match,
     some_draws,
-    to_arviz,
     trace,
 )
 from wideangle.latent_features.predict import score
 from wideangle.latent_features.presentation import FeaturePresentation
-from wideangle.latent_features.rows import home_of, on_device, rows_for_sweeps, rows_in_memory
+from wideangle.latent_features.rows import home_of, on_device, rows_in_memory, rows_on_device
 from wideangle.latent_features.settings import (
     design_of,
     fingerprint_of,
@@ -65,6 +64,7 @@ from wideangle.settings import (
 from wideangle.sharding import in_own_threads, n_threads, reading_share
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.sources import neighbours
+from wideangle.types import as_dense
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
@@ -98,7 +98,7 @@ class LatentFeatureModel(
         default 100 sweeps of warm-up and 25 draws, one every 8 sweeps. The default kernel is
         ``"hmc"`` on an accelerator and ``"gibbs"`` on the CPU. Memory in addition to the data:
         ``n_chains * n_draws * (4 K D + N K / 8)`` bytes, and three N x K arrays of floats for each
-        running chain, of which there are at most ``n_jobs`` of the inference.
+        running chain, of which there are at most ``n_jobs``.
     noise_scale : float, "learn" or "paper"
         Standard deviation of the noise, in units of the data; ``"paper"`` fixes it at half the
         standard deviation of all entries.
@@ -108,6 +108,9 @@ class LatentFeatureModel(
     checkpoint : path, optional
         Folder to save the chains to while they run; a fit with the same data and settings
         continues where they stopped, to the same bits.
+    n_jobs : int, optional
+        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
+        ``joblib.parallel_config`` allows, or all cores. Results do not depend on it.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
@@ -189,6 +192,7 @@ class LatentFeatureModel(
         "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({LEARN, "paper"})],
         "standardise": ["boolean"],
         "checkpoint": "no_validation",
+        "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -203,6 +207,7 @@ class LatentFeatureModel(
         noise_scale: Any = LEARN,
         standardise: bool = False,
         checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -213,6 +218,7 @@ class LatentFeatureModel(
         self.noise_scale = noise_scale
         self.standardise = standardise
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
@@ -238,7 +244,8 @@ class LatentFeatureModel(
     def _run(self, key: Any, matrix: Any, offset: np.ndarray | None) -> Fitted:
         """Search for features and run the chains on rows in memory."""
         in_memory = rows_in_memory(matrix, offset, self.choice("inference").n_chains)
-        rows, there = rows_for_sweeps(matrix, offset, in_memory), on_device(matrix)
+        there = on_device(matrix)
+        rows = rows_on_device(in_memory) if there else [*in_memory]
         task = self._task(matrix.shape, self._plan(), on_device=there)
         inference = self.choice("inference")
         if inference.n_draws == AUTO:
@@ -246,7 +253,9 @@ class LatentFeatureModel(
             if inference.n_warmup is None and not task.design.hamiltonian:
                 # Chains climb before they begin, and have no step sizes to tune.
                 plan = plan._replace(n_warmup=CLIMB)
-            task = replace(task, plan=plan, max_time=self._max_time())
+            longest = inference.max_time
+            longest = self.presentation.max_time if longest is None else longest
+            task = replace(task, plan=plan, max_time=longest)
         settings = self._plain_settings() | {"on_device": there}
         if self.checkpoint is not None:
             mark = fingerprint_of(settings, matrix, offset, self._seed)
@@ -294,7 +303,7 @@ class LatentFeatureModel(
         folder : path, optional
             Where assignments are kept during the fit; by default the system's temporary folder.
         """
-        from wideangle.latent_features.rows import disk, first_passes
+        from wideangle.latent_features.rows import disk
 
         self._validate_params()
         self._check_settings(source.shape[1])
@@ -313,9 +322,8 @@ class LatentFeatureModel(
         key = self._draw_seed()
         share = reading_share(len(source.starts) - 1)
         _, own = neighbours(source, share)
-        slices = first_passes.SlicedSource(own)
-        self.scaling_ = learn_scaling(slices, standardise=self.standardise, share=share)
-        sample, some = first_passes.draw_sample(source, self._seed, share)
+        self.scaling_ = learn_scaling(own, standardise=self.standardise, share=share)
+        sample, some = disk.draw_sample(source, self._seed, share)
         rows = rows_in_memory(*self.scaling_.apply(some), self.choice("inference").n_chains)
         plan = self._plan()
         task = self._task(some.shape, Plan(max(plan.n_warmup, disk.SAMPLE_SWEEPS), 1, 1))
@@ -380,11 +388,6 @@ class LatentFeatureModel(
         n_draws = None if chosen.n_draws == AUTO else chosen.n_draws
         given = {"n_warmup": chosen.n_warmup, "n_draws": n_draws, "thin": chosen.thin}
         return Plan(**{k: v for k, v in given.items() if v is not None})
-
-    def _max_time(self) -> float:
-        """Time limit in seconds for chains without a given length."""
-        chosen = self.choice("inference").max_time
-        return self.presentation.max_time if chosen is None else chosen
 
     def _task(self, shape: tuple[int, int], plan: Plan, *, on_device: bool = False) -> Task:
         """Everything that defines the fit."""
@@ -490,12 +493,10 @@ class LatentFeatureModel(
         entries set to NaN and compare settings by the mean log density: this score does not reward
         extra features as such.
         """
-        check_is_fitted(self)
-        X = self._check(X, reset=False)
+        X, matrix, offset = self._scaled(X)
         mask = mask if sparse.issparse(mask) else np.asarray(mask, bool)
         if mask.shape != X.shape:
             raise ValueError(f"mask: must have the shape of X, {X.shape}, got {mask.shape}.")
-        matrix, offset = self.scaling_.apply(X)
         draws, _ = some_draws(self.chains_)
         found = score.score_entries(draws, matrix, mask, self._seed, offset=offset)
         shift, scale = self.scaling_
@@ -556,22 +557,33 @@ class LatentFeatureModel(
         one row at a time and is unreliable for wide rows (see its ``pareto_k``); leaving out
         entries, :meth:`score_entries`, compares models better.
         """
+        from wideangle.arviz_adapter import to_arviz  # optional, and slow to import
+
         check_is_fitted(self)
-        columns, raw = self.presentation(self).entry_names(), self.posterior_
-        if X is None:
-            return to_arviz(self.trace_, raw, columns)
-        X = self._check(X, reset=False)
-        matrix, offset = self.scaling_.apply(X)
-        units = n_observed(X) * np.log(self.scaling_.scale)
-        found = np.stack(
-            [
-                score.log_likelihood([draw], matrix, self._seed, offset=offset) - units
-                for draw in self.chains_.draws
+        raw, trace = self.posterior_, self.trace_.values
+        groups: dict[str, Any] = {"posterior": trace, "posterior_raw": raw.values}
+        coords: dict[str, Any] = {"column": self.presentation(self).entry_names()}
+        if X is not None:
+            X, matrix, offset = self._scaled(X)
+            units = n_observed(X) * np.log(self.scaling_.scale)
+            draws = self.chains_.draws
+            found = [
+                [
+                    score.log_likelihood([draws[i]], matrix, self._seed, offset=offset) - units
+                    for i in members[: raw.n_draws]
+                ]
+                for members in self.chains_.members
             ]
-        )
-        by_chain = [found[self.chains_.chains == c][: raw.n_draws] for c in range(raw.n_chains)]
-        observed = X.toarray() if sparse.issparse(X) else X
-        return to_arviz(self.trace_, raw, columns, np.stack(by_chain), observed)
+            # The trace has every sweep; all groups must have the same draws.
+            thin = self.trace_.n_draws // raw.n_draws
+            kept = slice(thin - 1, thin * raw.n_draws, thin)
+            groups["posterior"] = {name: values[:, kept] for name, values in trace.items()}
+            groups["log_likelihood"] = {"x": np.array(found)}
+            groups["observed_data"] = {"rows": as_dense(X, slice(None), X.dtype)}
+            coords["row"] = np.arange(X.shape[0])
+        of_features = {name: ["feature"] for name in ("weights", "counts")}
+        dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
+        return to_arviz(groups, coords=coords, dims=dims | of_features)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""

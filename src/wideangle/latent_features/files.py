@@ -53,20 +53,11 @@ def unpack_draws(arrays: Arrays) -> list[Draw]:
     ends, bytes_ends = np.cumsum(counts), np.cumsum(-(-counts // 8))
     if not ends[-1] == most == len(arrays["worth"]) or bytes_ends[-1] != arrays["packed"].shape[1]:
         raise ValueError("the sizes of the draws do not add up")
-    draws = []
-    for i, n in enumerate(counts):
-        features = slice(ends[i] - n, ends[i])
-        packed = slice(bytes_ends[i] - -(-n // 8), bytes_ends[i])
-        draws.append(
-            Draw(
-                arrays["weights"][features],
-                arrays["vectors"][features],
-                as_hyper(arrays["hyper"][i]),
-                arrays["packed"][:, packed],
-                arrays["worth"][features],
-            )
-        )
-    return draws
+    names = "weights", "vectors", "worth"
+    weights, vectors, worth = (np.split(arrays[name], ends[:-1]) for name in names)
+    packed = np.split(arrays["packed"], bytes_ends[:-1], axis=1)
+    every = zip(weights, vectors, map(as_hyper, arrays["hyper"]), packed, worth, strict=True)
+    return [Draw(*parts) for parts in every]
 
 
 def as_hyper(values: np.ndarray) -> Hyper:
@@ -229,6 +220,7 @@ def _check_sizes(model: Any) -> None:
     trace = model.chains_.trace
     lengths = {values.shape[:2] for values in trace.values()}
     n_components = len(found.components)
+    by_component = found.presence, found.spread, found.prevalence, found.energy
     right = (
         len(draws) > 0
         and [len(shape) for shape in lengths] == [2]
@@ -242,7 +234,7 @@ def _check_sizes(model: Any) -> None:
         and found.components.shape == (n_components, model.n_features_in_)
         and _are_numbers_of(found.index, (len(draws), n_components), max(sizes), least=-1)
         and bool(np.all(found.index < np.array(sizes)[:, None]))
-        and all(one.shape == (n_components,) for one in _of_components(found))
+        and all(one.shape == (n_components,) for one in by_component)
         and found.by_chain.shape == (len(model.chains_.weights), n_components)
         and all(
             draw.vectors.shape == (n, model.n_features_in_)
@@ -264,7 +256,3 @@ def _are_numbers_of(array: np.ndarray, shape: tuple[int, ...], n: int, least: in
     """Whether an array has this shape and holds whole numbers from ``least`` to below n."""
     whole = array.dtype.kind in "iu" and array.shape == shape
     return whole and bool(np.all((array >= least) & (array < n)))
-
-
-def _of_components(found: Matched) -> tuple[np.ndarray, ...]:
-    return found.presence, found.spread, found.prevalence, found.energy

@@ -22,8 +22,8 @@ from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain,
 from wideangle.latent_features.rows import Rows
 from wideangle.latent_features.rows.memory import MemoryRows, width_for
 from wideangle.latent_features.search.start import Start, find_features, nothing
-from wideangle.latent_features.settings import Values, first_guess
-from wideangle.latent_features.state import ROOMS, Design
+from wideangle.latent_features.settings import first_guess
+from wideangle.latent_features.state import ROOMS, Design, Hyper
 from wideangle.machine_code import threads_of_loops, use_threads
 from wideangle.types import Key
 
@@ -62,7 +62,8 @@ class Task:
     """Everything that defines a fit."""
 
     design: Design
-    values: Values
+    values: Hyper
+    """Values of the hyperparameters; None where they depend on the start."""
     plan: Plan
     n_chains: int
     n_jobs: int

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from wideangle.latent_features.chain import Chain
 from wideangle.latent_features.fit import tolerance
@@ -48,9 +46,14 @@ class DrawsOfChains(NamedTuple):
     """(chain,) weights of chains in predictions, unless they are equal."""
 
     @property
+    def members(self) -> list[np.ndarray]:
+        """Numbers of the draws of each chain."""
+        return [np.flatnonzero(self.chains == c) for c in range(int(self.chains.max()) + 1)]
+
+    @property
     def weights(self) -> np.ndarray:
         """(chain,) weights of chains in predictions."""
-        n_chains = int(self.chains.max()) + 1
+        n_chains = len(self.members)
         return np.full(n_chains, 1.0 / n_chains) if self.stacked is None else self.stacked
 
     @property
@@ -86,21 +89,19 @@ def some_draws(chains: DrawsOfChains) -> tuple[list[Draw], np.ndarray]:
 
 def as_draws(chains: DrawsOfChains, scaling: Any) -> Draws:
     """Draws padded to one size, in units of the data, axes (chain, draw, ...)."""
-    n_chains = int(chains.chains.max()) + 1
-    by_chain = [np.flatnonzero(chains.chains == c) for c in range(n_chains)]
-    length = min(map(len, by_chain))
+    members = chains.members
+    length = min(map(len, members))
     most = max(len(draw.weights) for draw in chains.draws)
-    first = chains.draws[0]
-    shape = n_chains, length, most
+    shape = len(members), length, most
     # Values in extreme units do not fit into single precision.
     wide = not 1e-20 < scaling.scale < 1e20  # noqa: PLR2004
-    dtype = np.float64 if wide else first.vectors.dtype
-    vectors = np.zeros((*shape, first.vectors.shape[1]), dtype)
+    dtype = np.float64 if wide else chains.draws[0].vectors.dtype
+    vectors = np.zeros((*shape, chains.dim), dtype)
     weights = np.zeros(shape)
     counts = np.zeros(shape, np.int64)
     numbers = np.zeros(shape[:2], np.int64)
-    for c, members in enumerate(by_chain):
-        for t, i in enumerate(members[:length]):
+    for c, of_chain in enumerate(members):
+        for t, i in enumerate(of_chain[:length]):
             draw = chains.draws[i]
             n = len(draw.weights)
             vectors[c, t, :n] = draw.vectors.astype(np.float64) * scaling.scale
@@ -164,39 +165,11 @@ def disagreements(objectives: np.ndarray, n_disputed: int, n_rows: int) -> list[
     return sentences
 
 
-def to_arviz(
-    trace_draws: Draws,
-    raw: Draws,
-    columns: Sequence[str],
-    log_lik: np.ndarray | None = None,
-    observed: np.ndarray | None = None,
-) -> Any:
-    """Groups ``posterior`` (comparable between chains) and ``posterior_raw``.
-
-    The log density (chain, draw, row) of the ``observed`` rows adds ``log_likelihood`` and
-    ``observed_data``; the trace, which has every sweep, is then thinned to the kept draws, so that
-    all groups have the same draws.
-    """
-    from wideangle.arviz_adapter import to_arviz as convert  # optional, and slow to import
-
-    groups = {"posterior": dict(trace_draws.values), "posterior_raw": raw.values}
-    coords: dict[str, Any] = {"column": columns}
-    if log_lik is not None and observed is not None:
-        thin = trace_draws.n_draws // log_lik.shape[1]
-        kept = slice(thin - 1, thin * log_lik.shape[1], thin)
-        groups["posterior"] = {name: v[:, kept] for name, v in trace_draws.values.items()}
-        groups |= {"log_likelihood": {"x": log_lik}, "observed_data": {"rows": observed}}
-        coords["row"] = np.arange(len(observed))
-    of_features = {name: ["feature"] for name in ("weights", "counts")}
-    dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
-    return convert(groups, coords=coords, dims=dims | of_features)
-
-
 # ---------------------------------------------------------------- components
 
 
 class Matched(NamedTuple):
-    """Components shared by draws, in falling order of energy."""
+    """Components shared by draws, the largest energy first."""
 
     components: np.ndarray
     """(K, D): mean vector over the draws that have the component."""
@@ -216,30 +189,21 @@ class Matched(NamedTuple):
     """Features, kept or not, that most draws of one chain have and most of another lack."""
 
 
-def match(
-    draws: Sequence[Draw],
-    *,
-    chains: Any = None,
-) -> Matched:
+def match(draws: Sequence[Draw], *, chains: Any = None) -> Matched:
     """Find the features that matter and that draws have in common.
 
     Features a, b of different draws can be the same if :math:`|a - b| < c max(|a|, |b|)`, c the
     :data:`CUTOFF`; a feature and its negative never are. Candidates are collected from a few draws
     of every chain and averaged over those draws. Every draw is then assigned to these averages, one
-    to one with the least total distance.
-
-    Parameters
-    ----------
-    draws
-        Posterior draws.
-    chains
-        (draws,) number of the chain of each draw; one chain when left out.
+    to one with the least total distance. ``chains`` has the number of the chain of each draw; all
+    are of one chain when it is left out.
     """
     kept = [np.flatnonzero(draw.worth > 0) for draw in draws]
     chains = (
         np.zeros(len(draws), int) if chains is None else np.unique(chains, return_inverse=True)[1]
     )
-    searched = _searched(chains)
+    members = [np.flatnonzero(chains == c) for c in range(chains.max() + 1)]
+    searched = [s for one in members for s in one[evenly(len(one), SEARCHED)]]
     centres = _candidates([_vectors(draws[s], kept[s]) for s in searched])
     found = np.stack(
         [
@@ -247,7 +211,7 @@ def match(
             for draw, numbers in zip(draws, kept, strict=True)
         ]
     )
-    by_chain = np.stack([(found[chains == c] >= 0).mean(axis=0) for c in range(chains.max() + 1)])
+    by_chain = np.stack([(found[one] >= 0).mean(axis=0) for one in members])
     has = by_chain >= MOST
     disputed = int((has.any(axis=0) & ~has.all(axis=0)).sum())
     # Compare counts with a margin: a share such as 3/10 may be rounded to either side of 0.3.
@@ -258,12 +222,6 @@ def match(
 def _vectors(draw: Draw, numbers: np.ndarray) -> np.ndarray:
     """Features in single precision: enough for distances, and half the time."""
     return np.asarray(draw.vectors)[numbers].astype(np.float32)
-
-
-def _searched(chains: np.ndarray) -> list[int]:
-    """Draws in which candidates are looked for: some of every chain."""
-    by_chain = [np.flatnonzero(chains == chain) for chain in range(chains.max() + 1)]
-    return [int(i) for members in by_chain for i in members[evenly(len(members), SEARCHED)]]
 
 
 def _candidates(searched: list[np.ndarray]) -> np.ndarray:
@@ -284,23 +242,10 @@ def _candidates(searched: list[np.ndarray]) -> np.ndarray:
 def _assign(vectors: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Index of the vector of each centre, or -1: one to one, with the least total distance."""
     result = np.full(len(centres), -1)
-    closeness = CUTOFF - relative_distance(vectors, centres)
-    row, column = np.nonzero(closeness > 0.0)
-    if len(row) == 0:
-        return result
-    # Possible matches fall into groups, nearly all of one pair; the others are small.
-    n_nodes = len(vectors) + len(centres)
-    graph = coo_array((np.ones(len(row)), (row, len(vectors) + column)), (n_nodes, n_nodes))
-    group = connected_components(graph, directed=False)[1][row]
-    size = np.bincount(group)[group]
-    result[column[size == 1]] = row[size == 1]
-    for g in np.unique(group[size > 1]):
-        members = group == g
-        rows, columns = np.unique(row[members]), np.unique(column[members])
-        gain = np.maximum(closeness[np.ix_(rows, columns)], 0.0)
-        left, right = linear_sum_assignment(gain, maximize=True)
-        good = gain[left, right] > 0.0
-        result[columns[right[good]]] = rows[left[good]]
+    gain = np.maximum(CUTOFF - relative_distance(vectors, centres), 0.0)
+    rows, columns = linear_sum_assignment(gain, maximize=True)
+    close = gain[rows, columns] > 0.0
+    result[columns[close]] = rows[close]
     return result
 
 

@@ -35,6 +35,7 @@ from wideangle.presentation.records import (
 )
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import PRIORS, PROCESSES, name_of
+from wideangle.types import as_dense
 
 HIDDEN = 0.1
 """Share of the entries of a held-out row that are hidden and predicted from the others."""
@@ -248,7 +249,7 @@ the data need.
         model, X, mean_row = self.model, rows.X, rows.mean_row
         densities = model.score_samples(X[:MOST_SCORED])
         part = X[sampled_rows(*X.shape)]
-        dense = _dense(part)
+        dense = as_dense(part, slice(None), np.float64)
         seen = ~np.isnan(dense)
         hidden = seen & (np.random.default_rng((rows.seed, 0x41DE)).random(dense.shape) < HIDDEN)
         result = {
@@ -270,7 +271,9 @@ the data need.
         """Activations, log density, and the distance from the reconstruction."""
         size = max(1, CHUNK // X.shape[1])
         parts = [X[i : i + size] for i in range(0, X.shape[0], size)]
-        gaps = [self.model.reconstruct(part) - _dense(part) for part in parts]
+        gaps = [
+            self.model.reconstruct(part) - as_dense(part, slice(None), np.float64) for part in parts
+        ]
         return super().predict(X, classes) | {
             "log_density": self.model.score_samples(X),
             "error": np.concatenate([_rms_of_rows(gap) for gap in gaps]),
@@ -365,7 +368,9 @@ the data need.
         density, used = sample.values["log_density"], sample.values["activations"]
         finite = np.flatnonzero(np.isfinite(density))
         order = finite[np.argsort(density[finite], kind="stable")][:MOST_ROWS]
-        missed = _rms_of_rows(_dense(sample.X[order]) - sample.values["reconstruction"][order])
+        missed = _rms_of_rows(
+            as_dense(sample.X, order, np.float64) - sample.values["reconstruction"][order]
+        )
         which = [np.flatnonzero(row > 0.5)[:12] + 1 for row in used[order]]  # noqa: PLR2004
         return RowTable(
             order,
@@ -376,10 +381,6 @@ the data need.
                 Column("which", [" ".join(map(str, row)) for row in which], "text"),
             ],
         )
-
-
-def _dense(X: Any) -> np.ndarray:
-    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
 
 
 def _rms(values: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, P
 from wideangle.sharding import ALONE, Share, of_all, total
 from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.storage import fingerprint
+from wideangle.streaming.sources import chunks
 
 GAMMA_SHAPE = 2.0
 """Default shape of the distribution of lengths."""
@@ -33,22 +34,11 @@ FARTHEST = 1e15
 """Largest entry of new rows, in units of the spread of the training rows."""
 RANGE = 1e8
 """Settings in units of the data may be this many times larger or smaller than the spread."""
-BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**19
+BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**21
 """Entries that births and cycles of small features may read in a sweep: small data allow more
 passes."""
 BLOCK_ENTRIES = 2**20
 """Entries read at once."""
-
-
-class Values(NamedTuple):
-    """Hyperparameters in the units of the scaled rows; None is to be learned."""
-
-    alpha: float | None
-    discount: float
-    strength: float
-    noise_variance: float | None
-    concentration: float
-    rate: float | None
 
 
 class Scaling(NamedTuple):
@@ -81,8 +71,8 @@ class Scaling(NamedTuple):
 def learn_scaling(X: Any, *, standardise: bool, share: Share = ALONE) -> Scaling:
     """Column means if wanted, and the standard deviation of all entries around the common mean.
 
-    One scale for all columns keeps the noise the same in all of them, as the model assumes. Of
-    several processes each has some of the rows.
+    One scale for all columns keeps the noise the same in all of them, as the model assumes. ``X``
+    is an array, a CSR matrix or a source of rows; of several processes each has some of the rows.
     """
     dim = X.shape[1]
     largest = float(np.max(of_all(_largest(X), share)))
@@ -92,20 +82,21 @@ def learn_scaling(X: Any, *, standardise: bool, share: Share = ALONE) -> Scaling
             f"{LARGEST:g} (or all entries 0): use other units."
         )
     counts, sums = np.zeros(dim), np.zeros(dim)
-    for block in _blocks(X):
-        counts += block.counts
-        sums += block.column_sums(block.values / largest)  # divided: no square overflows
+    for values, columns, known in _blocks(X):
+        counts += known
+        sums += np.bincount(columns, values / largest, dim)  # divided: no square overflows
     counts, sums = total(counts, share), total(sums, share)
     n_entries = max(counts.sum(), 1.0)
     means = sums / np.maximum(counts, 1)
     middles = means if standardise else np.full(dim, sums.sum() / n_entries)
     energy = around = 0.0
-    for block in _blocks(X):
-        scaled = block.values / largest
+    for values, columns, known in _blocks(X):
+        scaled = values / largest
         energy += np.sum(scaled**2)
         # Deviations from the mean: a difference of squares would lose every digit.
-        stored = np.sum((scaled - middles[block.columns]) ** 2)
-        around += stored + np.sum(block.n_zeros * middles**2)
+        stored = np.sum((scaled - middles[columns]) ** 2)
+        n_zeros = known - np.bincount(columns, minlength=dim)
+        around += stored + np.sum(n_zeros * middles**2)
     energy, around = total([energy, around], share)
     scale = np.sqrt(around / n_entries) if around > 1e-20 * energy else 0.0
     if scale == 0.0:  # all entries are the same: any unit will do
@@ -113,42 +104,32 @@ def learn_scaling(X: Any, *, standardise: bool, share: Share = ALONE) -> Scaling
     return Scaling(means * largest if standardise else np.zeros(dim), float(scale * largest))
 
 
-class _Block(NamedTuple):
-    """Stored entries of some rows that are not missing, by column."""
+def _blocks(X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Known entries in float64 and their columns, some rows at a time.
 
-    values: np.ndarray
-    columns: np.ndarray
-    counts: np.ndarray
-    """(D,) entries that are not missing, stored or not."""
-
-    @property
-    def n_zeros(self) -> np.ndarray:
-        """(D,) entries that are zero because they are not stored."""
-        return self.counts - np.bincount(self.columns, minlength=len(self.counts))
-
-    def column_sums(self, values: np.ndarray) -> np.ndarray:
-        """Sums of values at the places of the entries, (D,)."""
-        return np.bincount(self.columns, weights=values, minlength=len(self.counts))
-
-
-def _blocks(X: Any) -> Iterator[_Block]:
-    """The entries in float64, some rows at a time."""
+    The last array, (D,), counts the known entries of each column, also zeros that are not stored.
+    """
     n_rows, dim = X.shape
     size = max(1, BLOCK_ENTRIES // dim)
-    for first in range(0, n_rows, size):
-        part = X[first : first + size]
+    if hasattr(X, "read"):  # rows on disk
+        pieces: Any = chunks(X, size)
+        parts = (rows for _, rows in pieces)
+    else:
+        parts = (X[first : first + size] for first in range(0, n_rows, size))
+    for part in parts:
         if sparse.issparse(part):
             values, columns = part.data, part.indices
         else:
             values, columns = np.ravel(part), np.tile(np.arange(dim), len(part))
         known = ~np.isnan(values)
         counts = part.shape[0] - np.bincount(columns[~known], minlength=dim)
-        yield _Block(values[known].astype(np.float64), columns[known], counts)
+        yield values[known].astype(np.float64), columns[known], counts
 
 
 def _largest(X: Any) -> float:
     """Largest absolute entry; 1 if there is none."""
-    return max((np.max(np.abs(b.values), initial=0.0) for b in _blocks(X)), default=0.0) or 1.0
+    sizes = (np.max(np.abs(values), initial=0.0) for values, *_ in _blocks(X))
+    return max(sizes, default=0.0) or 1.0
 
 
 def n_observed(X: Any) -> np.ndarray:
@@ -174,12 +155,15 @@ def design_of(
     scale: float,
     *,
     hamiltonian: bool = False,
-) -> tuple[Design, Values]:
-    """The sampler's settings and values, for rows divided by ``scale``."""
+) -> tuple[Design, Hyper]:
+    """The sampler's settings and initial values, for rows divided by ``scale``.
+
+    None stands for a value that :func:`first_guess` fits to the start of a chain.
+    """
     learned = set()
     dim = shape[1]
 
-    def value(name: str, setting: Any, start: float | None) -> float | None:
+    def value(name: str, setting: Any, start: float | None) -> Any:
         if setting == LEARN:
             learned.add(name)
             return start
@@ -213,12 +197,13 @@ def design_of(
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
         n_births=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
-        n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 16)),
+        n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 40)),
     )
-    return design, Values(alpha, discount, strength, noise, concentration, rate)
+    buffet: Any = Buffet(alpha, discount, strength)
+    return design, Hyper(buffet, noise, concentration, rate)
 
 
-def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyper:
+def first_guess(start: Start, values: Hyper, design: Design, rows: Rows) -> Hyper:
     """Initial hyperparameters; learned ones are fitted to the start."""
     n_features = len(start.features)
     harmonic = np.sum(1.0 / np.arange(1, rows.n_rows + 1))
@@ -229,13 +214,14 @@ def first_guess(start: Start, values: Values, design: Design, rows: Rows) -> Hyp
     elif rate is None:
         shape = design.magnitude_shape
         rate = (shape * n_features + design.rate.shape) / (lengths.sum() + design.rate.rate)
-    alpha = max(n_features, 1) / harmonic if values.alpha is None else values.alpha
+    mass, discount, strength = values.buffet
+    mass = max(n_features, 1) / harmonic if mass is None else mass
     noise = start.noise_variance if values.noise_variance is None else values.noise_variance
 
-    def number(value: float) -> jax.Array:
+    def number(value: Any) -> jax.Array:
         return jnp.asarray(value, jnp.result_type(float))
 
-    buffet = Buffet(*map(number, (alpha, values.discount, values.strength)))
+    buffet = Buffet(*map(number, (mass, discount, strength)))
     return Hyper(buffet, *map(number, (max(noise, 1e-8), values.concentration, rate)))
 
 

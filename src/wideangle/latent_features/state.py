@@ -146,10 +146,8 @@ class StoredAssignments:
 
     def resized(self, room: int) -> StoredAssignments:
         """With more columns of zeros, or fewer."""
-        extra = max(room - len(self.counts), 0)
-        counts = jnp.pad(self.counts, (0, extra))[:room]
-        columns = jnp.pad(self.columns, (0, extra), constant_values=-1)[:room]
-        return StoredAssignments(counts, columns, self.n_rows)
+        columns = _resized(self.columns, room, fill=-1)
+        return StoredAssignments(_resized(self.counts, room), columns, self.n_rows)
 
 
 class Features(NamedTuple):
@@ -218,6 +216,15 @@ class Draw(NamedTuple):
         return float(self.hyper.noise_variance)
 
 
+def stats_of(rows: Any, assignments: Array) -> FeatureStats:
+    """Statistics of rows that a compiled program can read."""
+    energy = rows.energy()
+    assignments = assignments.astype(energy.dtype)
+    cross = rows.cross(assignments)
+    count = jnp.asarray(float(energy.shape[0] * cross.shape[1]), energy.dtype)
+    return FeatureStats(assignments.T @ assignments, cross, jnp.sum(energy), count)
+
+
 def probes(n_rows: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the entries at which chains are watched, spread over the data."""
     index = np.arange(N_PROBES)
@@ -240,12 +247,12 @@ def counts_of(features: Features) -> Array:
     """Rows that use each feature, (K,)."""
     if isinstance(features.assignments, StoredAssignments):
         return features.assignments.counts
-    return jnp.sum(features.assignments, axis=0, dtype=jnp.int32)
+    return features.assignments.sum(axis=0, dtype=jnp.int32)
 
 
 def detached(features: Features) -> Features:
     """The state without its assignments, which stay with the caller."""
-    index = jnp.arange(features.room)
+    index = jnp.asarray(np.arange(features.room, dtype=np.int32))
     stored = StoredAssignments(counts_of(features), index, features.assignments.shape[0])
     return features._replace(assignments=stored)
 
@@ -296,19 +303,21 @@ def with_room(features: Features, room: int) -> Features:
     """The same features in larger arrays, or in smaller ones if the rest is empty."""
     if room == features.room:
         return features
-
-    def resized(array: Array, axis: int) -> Array:
-        widths = [(0, 0)] * array.ndim
-        widths[axis] = (0, max(room - features.room, 0))
-        return jax.lax.slice_in_dim(jnp.pad(array, widths), 0, room, axis=axis)
-
     stored = features.assignments
     inside = not isinstance(stored, StoredAssignments)
     return features._replace(
-        weights=resized(features.weights, 0),
-        components=Components(*(resized(part, 0) for part in features.components)),
-        assignments=resized(stored, 1) if inside else stored.resized(room),
+        weights=_resized(features.weights, room),
+        components=Components(*(_resized(part, room) for part in features.components)),
+        assignments=_resized(stored, room, axis=1) if inside else stored.resized(room),
     )
+
+
+def _resized(array: Array, room: int, *, axis: int = 0, fill: int = 0) -> Array:
+    """An array with more places, filled up, or with fewer."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, max(room - array.shape[axis], 0))
+    padded = jnp.pad(array, widths, constant_values=fill)
+    return jax.lax.slice_in_dim(padded, 0, room, axis=axis)
 
 
 def room_for(n_features: int) -> int:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from wideangle.checks import check_labels, check_range, check_table, in_order
-from wideangle.mixture_of_experts import classes, files, stream
-from wideangle.mixture_of_experts.classes import experts_for
+from wideangle.mixture_of_experts import files, stream
+from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.mixture_of_experts.data import Data, counted
 from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
+from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
+from wideangle.streaming.survey import Survey
 
 
 class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
@@ -40,18 +41,19 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     inference : name or settings object
         ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
         (:class:`~wideangle.Variational`) approximates it, ``"map"``
-        (:class:`~wideangle.Maximise`) maximises it. Their ``n_jobs`` is the number of threads.
+        (:class:`~wideangle.Maximise`) maximises it.
     standardise : bool
         Centre and scale real-valued columns (0/1 columns are left alone; sparse ones are only
         scaled), and with a common expert clip entries that would be extreme among as many standard
         normal numbers as there are rows.
-    fit_intercept : bool
-        Add a constant column to gate and experts.
     class_weight : dict or "balanced", optional
         As in scikit-learn.
     checkpoint : path, optional
         MCMC and VI: folder to save progress to; a fit with the same data and
         settings continues where it stopped, to the same bits.
+    n_jobs : int, optional
+        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
+        ``joblib.parallel_config`` allows, or all cores. Results do not depend on it.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
@@ -109,6 +111,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     file_kind: ClassVar[str] = "mixture-of-experts-classifier"
+    _expert: LogisticExperts | SoftmaxExperts
 
     def __init__(
         self,
@@ -117,9 +120,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         prior: Any = "mutual-angular",
         inference: Any = "mcmc",
         standardise: bool = True,
-        fit_intercept: bool = True,
         class_weight: Any = None,
         checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -128,9 +131,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         self.prior = prior
         self.inference = inference
         self.standardise = standardise
-        self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
@@ -172,13 +175,15 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
             Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
             be many times the size of a block.
         """
-        found = partial(stream.classes_of, class_weight=self.class_weight)
-        return self._fit_stream(source, found, buffer_bytes)
+        return self._fit_stream(source, buffer_bytes)
 
-    def _keep_targets(self, targets: Any) -> None:
-        self.classes_ = targets.labels
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        self.classes_, counts = found.classes, found.moments.counts
+        if self.class_weight == "balanced":
+            return counts.sum() / (len(counts) * counts)
+        return compute_class_weight(self.class_weight, classes=found.classes, y=found.classes)
 
-    def _experts(self) -> ExpertLikelihood:
+    def _experts(self) -> LogisticExperts | SoftmaxExperts:
         return experts_for(len(self.classes_))
 
     def predict_proba_stream(self, source: Any) -> Iterator[np.ndarray]:
@@ -190,7 +195,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         return self._proba(self._rows(X))
 
     def _proba(self, rows: Any) -> np.ndarray:
-        proba = classes.predict(self._expert, self.posterior_, rows, self.chain_weights_)
+        proba = over_draws(self._expert.proba, self.posterior_, rows, self.chain_weights_)
         return proba if len(self.classes_) > 1 else np.ones((len(proba), 1))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -206,10 +211,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Entropy of the predictions in nats: total, aleatoric (``expected``) and epistemic."""
         rows = self._rows(X)
-        mean, expected = classes.predict_with_entropy(
-            self._expert, self.posterior_, rows, self.chain_weights_
-        )
-        total = entropy(mean)
+        answer = self._expert.proba_and_entropy
+        found = over_draws(answer, self.posterior_, rows, self.chain_weights_)
+        total, expected = entropy(found[:, :-1]), found[:, -1]
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)
 

@@ -372,7 +372,8 @@ def fisher_whitening(
             weights, by_part = point
             return total + _row_information(expert, weights, by_part, block), None
 
-        zeros = jnp.zeros((1 + 2 * n_kinds, block.rows.shape[0]), block.rows.dtype)
+        dtype = jnp.result_type(block.rows, typical.weights.gate)
+        zeros = jnp.zeros((1 + 2 * n_kinds, block.rows.shape[0]), dtype)
         total, _ = lax.scan(add, zeros, (typical.weights, slopes))
         pattern = "an,np,nq->apq" if p <= WIDEST else "an,np,np->ap"
         return _dot(pattern, total / n_points, block.rows, block.rows)
@@ -442,10 +443,7 @@ def _row_information(
     chosen = OF_CHOICE * gate * (1.0 - gate) + (1.0 - OF_CHOICE) * change**2
     share = OF_CHOICE * gate + (1.0 - OF_CHOICE) * (gate + change) ** 2
     information = expert.information(scores)
-    if expert.alike:
-        kinds = [jnp.trace(information, axis1=1, axis2=2) / scores.shape[1]]
-    else:
-        kinds = [information[:, o, o] for o in range(scores.shape[1])]
+    kinds = [jnp.mean(information, axis=1)] if expert.alike else jnp.moveaxis(information, 1, 0)
     by_gate, by_experts, by_common = slopes
     return data.weights * jnp.stack(
         [

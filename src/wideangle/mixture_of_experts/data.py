@@ -36,10 +36,10 @@ CACHED = 2**16
 """Entries scaled at a time: they fit the cache."""
 DENSE_LIMIT = 2**31
 """Largest size in bytes for which sparse rows are made dense if a method needs it."""
-SPARSE_SHARE, SPARSE_EXPERTS, SPARSE_SIZE = 0.15, 16, 2**23
-"""Sparse rows stay sparse with at most this share of nonzero entries (with this many experts; fewer
-experts need a smaller share), and at least this many entries times experts in all: otherwise matrix
-products were faster, on one core and with 5 to 30 experts."""
+SPARSE_SHARE, SPARSE_SIZE = 0.05, 2**23
+"""Sparse rows stay sparse with at most this share of nonzero entries, and at least this many
+entries times experts in all: otherwise matrix products were faster, on one core and with 5 to 30
+experts."""
 EXPERT_SCATTER, GATE_SCATTER = 1.1, 1.9
 """Standard deviation of the initial scores at a row of usual length."""
 RIDGE_ROWS = 20_000
@@ -85,22 +85,19 @@ class Scaling(NamedTuple):
 
     shift: np.ndarray
     scale: np.ndarray
-    intercept: bool
     limit: float = LARGEST
     """Prepared entries are clipped here."""
 
     def apply(self, X: Any) -> Any:
-        """Prepared rows; sparse stays sparse."""
+        """Prepared rows with a last column of ones; sparse stays sparse."""
         if sp.issparse(X):
             rows: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / self.scale)
             rows.data = np.clip(rows.data, -self.limit, self.limit).astype(np.float32)
-            if self.intercept:
-                ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
-                rows = sp.hstack([rows, ones], format="csr", dtype=np.float32)
-            return sp.csr_array(rows)
+            ones = sp.csr_array(np.ones((rows.shape[0], 1), np.float32))
+            return sp.csr_array(sp.hstack([rows, ones], format="csr", dtype=np.float32))
         X = np.asarray(X)
         n_rows, p = X.shape
-        rows = np.ones((n_rows, p + self.intercept), np.float32)
+        rows = np.ones((n_rows, p + 1), np.float32)
         size = max(CACHED // max(p, 1), 1)
         with np.errstate(over="ignore"):  # overflow is clipped just below
             for first in range(0, n_rows, size):
@@ -125,19 +122,14 @@ class TargetScaling(NamedTuple):
         return self.shift + self.scale * np.asarray(standard, np.float64)
 
 
-def learn_target_scaling(y: np.ndarray, weights: np.ndarray, *, intercept: bool) -> TargetScaling:
+def learn_target_scaling(y: np.ndarray, weights: np.ndarray) -> TargetScaling:
     """Mean and standard deviation of the targets."""
-    y = np.asarray(y, np.float64)
-    unit = float(_or_one(np.abs(y).max()))  # so that no square overflows
-    mean = np.average(y / unit, weights=weights)
-    deviation = np.sqrt(np.average((y / unit - mean) ** 2, weights=weights))
-    return target_scaling_from(unit * mean, unit * deviation, intercept=intercept)
+    mean, deviation = _moments(np.asarray(y, np.float64)[:, None], weights)
+    return target_scaling_from(mean[0], deviation[0])
 
 
-def target_scaling_from(mean: float, deviation: float, *, intercept: bool) -> TargetScaling:
+def target_scaling_from(mean: float, deviation: float) -> TargetScaling:
     """From moments of the targets; a constant keeps its unit."""
-    if not intercept:  # nothing could absorb a shift
-        return TargetScaling(0.0, float(_or_one(np.hypot(mean, deviation))))
     constant = deviation <= 1e-13 * abs(mean)  # what rounding leaves of equal numbers
     return TargetScaling(float(mean), 1.0 if constant else float(_or_one(np.asarray(deviation))))
 
@@ -154,67 +146,65 @@ def usual_extreme(n_rows: float) -> float:
     return math.sqrt(2.0 * math.log(max(n_rows, FEWEST)))
 
 
-def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool, intercept: bool) -> Scaling:
+def learn_scaling(X: Any, weights: np.ndarray, *, standardise: bool) -> Scaling:
     """Centre and scale real columns; leave 0/1 columns and constants alone.
 
     One isotropic prior for all weights needs columns on one scale. Indicator columns already
     have one: dividing a rare indicator by its small deviation would inflate it. Sparse columns are
     scaled by their root mean square and not shifted, which would fill them.
     """
-    p = X.shape[1]
-    shift, scale = np.zeros(p), np.ones(p)
-    if not standardise:
-        return Scaling(shift, scale, intercept)
-    total = weights.sum()
     if sp.issparse(X):
-        unit = _or_one(abs(X).max(axis=0).toarray().ravel().astype(np.float64))
-        part: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / unit)
-        square = np.asarray(part.multiply(part).multiply(weights[:, None]).sum(axis=0)).ravel()
-        rms = unit * np.sqrt(square / total)
-        return Scaling(shift, np.where(_sparse_binary(X), 1.0, _or_one(rms)), intercept)
-    exact = np.asarray(X, np.float64)
-    binary = np.all((exact == 0) | (exact == 1), axis=0)
-    if not intercept:
-        # No shift: nothing could absorb it, and a constant column is the user's intercept.
-        unit = _or_one(np.abs(exact).max(axis=0))  # so that no square overflows
-        rms = unit * np.sqrt(weights @ (exact / unit) ** 2 / total)
-        return Scaling(shift, np.where(binary, 1.0, _or_one(rms)), intercept)
-    # Relative to one of the rows: entries far from 0 would have no digits left for differences.
-    # Halved, so that differences of the largest floats do not overflow.
-    around = 0.5 * exact[0]
-    part = 0.5 * exact - around
-    unit = _or_one(np.abs(part).max(axis=0))
-    part /= unit
-    mean = weights @ part / total
-    deviation = 2.0 * (unit * np.sqrt(weights @ (part - mean) ** 2 / total))
-    return _centred(2.0 * (around + unit * mean), deviation, binary, X.dtype)
+        mean, binary, dtype = np.zeros(X.shape[1]), _sparse_binary(X), X.dtype
+        deviation = _sparse_rms(X, weights)
+    else:
+        X, dtype = np.asarray(X, np.float64), X.dtype
+        (mean, deviation), binary = _moments(X, weights), np.all((X == 0) | (X == 1), axis=0)
+    kind = {"dtype": dtype, "sparse": sp.issparse(X)}
+    return scaling_from(mean, deviation, binary, standardise=standardise, **kind)
 
 
 def scaling_from(
     mean: np.ndarray,
-    variance: np.ndarray,
+    deviation: np.ndarray,
     binary: np.ndarray,
     *,
     standardise: bool,
-    intercept: bool,
     dtype: Any = np.float64,
     sparse: bool = False,
 ) -> Scaling:
-    """Like :func:`learn_scaling`, from given moments."""
+    """Like :func:`learn_scaling`, from given moments and which columns are 0/1."""
     if not standardise:
-        return Scaling(np.zeros_like(mean), np.ones_like(mean), intercept)
-    if sparse or not intercept:
-        rms = np.sqrt(variance + mean**2)
-        return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)), intercept)
-    return _centred(mean, np.sqrt(variance), binary, dtype)
-
-
-def _centred(mean: np.ndarray, deviation: np.ndarray, binary: np.ndarray, dtype: Any) -> Scaling:
-    """Shift and scale; a column that varies in the last digits only counts as constant."""
+        return Scaling(np.zeros_like(mean), np.ones_like(mean))
+    if sparse:
+        rms = np.hypot(mean, deviation)
+        return Scaling(np.zeros_like(mean), np.where(binary, 1.0, _or_one(rms)))
+    # A column that varies in the last digits only counts as constant.
     digits = np.finfo(np.result_type(dtype, np.float32)).eps
     constant = ~(deviation > ROUNDED * digits * np.abs(mean))
     scale = np.where(binary | constant, 1.0, _or_one(deviation))
-    return Scaling(np.where(binary, 0.0, mean), scale, True)
+    return Scaling(np.where(binary, 0.0, mean), scale)
+
+
+def _moments(X: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of columns."""
+    # Relative to one of the rows: entries far from 0 would have no digits left for differences.
+    # Halved, so that differences of the largest floats do not overflow; in units of the largest
+    # entry, so that no square does.
+    around = 0.5 * X[0]
+    part = 0.5 * X - around
+    unit = _or_one(np.abs(part).max(axis=0))
+    part /= unit
+    mean = weights @ part / weights.sum()
+    deviation = 2.0 * (unit * np.sqrt(weights @ (part - mean) ** 2 / weights.sum()))
+    return 2.0 * (around + unit * mean), deviation
+
+
+def _sparse_rms(X: Any, weights: np.ndarray) -> np.ndarray:
+    """Root mean square of sparse columns, which a shift would fill."""
+    unit = _or_one(abs(X).max(axis=0).toarray().ravel().astype(np.float64))
+    part: Any = sp.csr_array(X).astype(np.float64) @ sp.diags_array(1.0 / unit)
+    square = np.asarray(part.multiply(part).multiply(weights[:, None]).sum(axis=0)).ravel()
+    return unit * np.sqrt(square / weights.sum())
 
 
 def _or_one(size: np.ndarray) -> np.ndarray:
@@ -235,8 +225,7 @@ def for_sampling(data: Data, n_experts: int) -> Data:
     if not sp.issparse(rows) or jax.default_backend() != "cpu" or current_mesh() is not None:
         return make_dense(data)
     size = rows.shape[0] * rows.shape[1]
-    share = SPARSE_SHARE * min(1.0, n_experts / SPARSE_EXPERTS)
-    faster = rows.nnz <= share * size and n_experts * size >= SPARSE_SIZE
+    faster = rows.nnz <= SPARSE_SHARE * size and n_experts * size >= SPARSE_SIZE
     if not faster and 4 * size <= DENSE_LIMIT:
         return make_dense(data)
     # Empty rows of weight 0 cost nothing, and minibatches are those of dense rows.
@@ -274,8 +263,9 @@ def sample(seed: int, data: Data, n_rows: int) -> Data:
     if total > n_rows:
         chosen = np.random.default_rng(seed).choice(total, n_rows, replace=False)
     weights = np.asarray(data.weights, np.float32)[chosen]
-    weights = weights * (np.sum(data.weights) / max(np.sum(weights), 1e-30))
-    rows = as_dense(data.rows, chosen, np.float32)
+    weights = weights * np.float32(np.sum(data.weights) / max(np.sum(weights), 1e-30))
+    source = data.rows if sp.issparse(data.rows) else np.asarray(data.rows)  # compiles nothing
+    rows = as_dense(source, chosen, np.float32)
     return fill(Data(rows, as_targets(data.targets)[chosen], weights))
 
 

@@ -51,6 +51,7 @@ from wideangle.settings import (
 )
 from wideangle.sharding import in_own_threads
 from wideangle.sphere.geometry import Diversity, diversity
+from wideangle.streaming.survey import Survey
 from wideangle.types import Key, as_numpy
 
 ROWS = {
@@ -87,8 +88,8 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         "prior": [StrOptions(set(PRIORS)), *PRIORS.values(), ComponentPrior, tuple],
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "standardise": ["boolean"],
-        "fit_intercept": ["boolean"],
         "checkpoint": "no_validation",
+        "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -99,8 +100,8 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     prior: Any
     inference: Any
     standardise: bool
-    fit_intercept: bool
     checkpoint: Any
+    n_jobs: int | None
     verbose: bool | None
     warm_start: bool
     random_state: Any
@@ -122,6 +123,10 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     @abstractmethod
     def _encoded(self, y: Any, n_rows: int) -> np.ndarray:
         """Targets of training rows, encoded for the model."""
+
+    @abstractmethod
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        """Store what one pass through a source found about the targets; weights of the classes."""
 
     def _target_units(self) -> TargetScaling | None:
         """Units of a quantity; None for classes."""
@@ -151,9 +156,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     @in_own_threads
     def _fit_rows(self, data: Data) -> Self:
         """Fit to rows from :func:`data.counted` with encoded targets."""
-        self.scaling_ = learn_scaling(
-            data.rows, data.weights, standardise=self.standardise, intercept=self.fit_intercept
-        )
+        self.scaling_ = learn_scaling(data.rows, data.weights, standardise=self.standardise)
         self.scaling_ = self._limited(self.scaling_, float(data.weights.sum()))
         data = data._replace(rows=self.scaling_.apply(data.rows))
         seed = check_random_state(self.random_state).randint(2**31 - 1)
@@ -212,17 +215,17 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     @in_own_threads
-    def _fit_stream(self, source: Any, targets_of: Any, buffer_bytes: int) -> Self:
+    def _fit_stream(self, source: Any, buffer_bytes: int) -> Self:
         """Fit by stochastic VI to rows on disk, which the subclass has checked and prepares."""
         self._validate_params()
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,
             check_random_state(self.random_state).randint(2**31 - 1),
-            targets_of,
+            self._learn_targets,
+            self._encoded,
             quantity=is_regressor(self),
             standardise=self.standardise,
-            intercept=self.fit_intercept,
             limited=self._limited,
             verbose=self.verbose,
         )
@@ -230,16 +233,11 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         if source.names is not None:
             self.feature_names_in_ = np.asarray(source.names, dtype=object)
         self.scaling_ = found.scaling
-        self._keep_targets(found.targets)
         self._expert = self._experts()
         task = self._task(found.sample.rows.shape[1])
         fitted = stream.fit(task, source, found, buffer_bytes)
         self._keep(fitted, found.sample.rows, float(found.sample.weights.sum()))
         return self
-
-    @abstractmethod
-    def _keep_targets(self, targets: Any) -> None:
-        """Store what one pass through a source found out about the targets."""
 
     def _blocks(self, source: Any) -> Iterator[np.ndarray]:
         """Prepared rows of a source in order, a block at a time."""

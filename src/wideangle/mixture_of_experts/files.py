@@ -21,10 +21,10 @@ from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.settings import Maximise, Sampling, Settings
 from wideangle.storage import save_bundle
+from wideangle.storage.files import as_finite
 from wideangle.storage.models import (
     check_numbers,
     described,
-    plain,
     read_model,
     refuse_class,
     remade,
@@ -68,7 +68,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         **model._target_meta(),
         "n_used": model.n_used_,
         "limit": model.scaling_.limit,
-        "notes": plain(model.notes_),
+        "notes": as_finite(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=model.file_kind)
 
@@ -137,7 +137,7 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     limit = float(meta.get("limit", LARGEST))  # older files have none
     if not 0.0 < limit <= LARGEST:
         raise ValueError(f"it clips entries at {limit}")
-    model.scaling_ = Scaling(arrays["shift"], arrays["scale"], model.fit_intercept, limit)
+    model.scaling_ = Scaling(arrays["shift"], arrays["scale"], limit)
     if "medians" in arrays:
         model.filling_ = Filling(arrays["medians"], arrays["flagged"])
     model._expert = model._experts()
@@ -192,7 +192,7 @@ def _check_sizes(model: Any, arrays: dict[str, np.ndarray]) -> None:
     """Reject arrays that do not fit together, before they are used."""
     flagged = arrays.get("flagged", np.zeros(0, np.int64))
     n_columns, n_outputs = model.n_features_in_ + len(flagged), model._expert.n_outputs
-    p = n_columns + model.fit_intercept
+    p = n_columns + 1
     gate, experts = (model.n_experts, p), (model.n_experts, n_outputs, p)
     draws = arrays["gate"].shape[:2]
     columns = (n_columns,)

@@ -10,7 +10,8 @@ leaves the posterior unchanged, and chains mix far better.
 The likelihood of one expert is replaceable, see :class:`ExpertLikelihood`. It turns
 scores (inner products with the expert's weight vectors) into a log-likelihood :math:`\ell`, given
 as ``exponent + log(factor)`` with ``factor`` in (0, 1]: the mixture then sums experts with one
-exponential each and no logarithm, and still cannot underflow.
+exponential each and no logarithm, and still cannot underflow. All formulas in the scores are
+written once, for arrays of JAX or of NumPy, (..., K, N), with any leading axes.
 
 Sums over rows are taken a block at a time. A CPU keeps the scores of a block in its cache. Blocks
 also fix the order of the sum: threads would split a long sum, so its rounding would depend on the
@@ -30,7 +31,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from wideangle.mixture_of_experts.data import Data, ShardedRows
-from wideangle.mixture_of_experts.sparse import SparseRows, sparse_log_lik
+from wideangle.mixture_of_experts.sparse import SparseRows, over_sparse_rows
 from wideangle.sharding import AXIS
 from wideangle.types import Array, Scalar
 
@@ -58,12 +59,12 @@ Weights: TypeAlias = Pair[Array]
 
 
 class ExpertTerms(NamedTuple):
-    """Likelihood of each row under each expert, (K, N); ``slope`` is (K, O, N) like the scores."""
+    """Likelihood of each row under each expert, (..., K, N)."""
 
     exponent: Array
     factor: Array
     slope: Array
-    """Derivative of the log-likelihood with respect to the scores."""
+    """Derivative of the log-likelihood with respect to the scores, (..., K, O, N) like them."""
 
 
 class ExpertLikelihood(Protocol):
@@ -75,25 +76,23 @@ class ExpertLikelihood(Protocol):
         ...
 
     def terms(self, scores: Array, targets: Array) -> ExpertTerms:
-        """Likelihood of ``targets`` (N,) given ``scores`` (K, O, N)."""
+        """Likelihood of ``targets`` (N,) given ``scores`` (..., K, O, N)."""
         ...
 
     def mean(self, scores: Array) -> Array:
-        """Expected target of each expert: ``scores`` (K, O, N) to (K, C, N)."""
+        """Expected target of each expert: ``scores`` (..., K, O, N) to (..., K, C, N)."""
         ...
 
     def information(self, scores: Array) -> Array:
-        """Fisher information of the scores: (K, O, N) to (K, O, O, N)."""
+        """Diagonal of the Fisher information of the scores, (K, O, N)."""
         ...
 
     @property
     def alike(self) -> bool:
-        """Whether the data inform all outputs equally, so that samplers scale them alike."""
-        ...
+        """Whether the data inform all outputs equally, so that samplers scale them alike.
 
-    @property
-    def floor(self) -> float | None:
-        """Smallest noise of a quantity; None for classes."""
+        True for classes, whose scores have a unit; False for mean and noise of a quantity.
+        """
         ...
 
     def start(self, data: Data) -> np.ndarray:
@@ -109,10 +108,6 @@ class ExpertLikelihood(Protocol):
 
     def watch(self, weights: Weights, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Those of them that describe single rows, (S, ...) each."""
-        ...
-
-    def log_lik(self, weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
-        """Log density of the target of each row in each draw, (S, n)."""
         ...
 
     def draw(self, rng: np.random.Generator, weights: Weights, rows: Any) -> np.ndarray:
@@ -133,7 +128,7 @@ def log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
     if isinstance(data.rows, SparseRows):
-        return sparse_log_lik(data.rows, *weights, gradient=False, floor=expert.floor)[0]
+        return _of_sparse(expert, weights, data.rows, gradient=False)[0]
     if isinstance(data.rows, ShardedRows):
         return _sum_over_shards(partial(_log_lik, expert), weights, data)
     rows = rows_for(weights.gate.size + weights.experts.size)
@@ -145,18 +140,18 @@ def _log_lik(expert: ExpertLikelihood, weights: Weights, data: Data) -> Scalar:
 def _log_lik_forward(expert: ExpertLikelihood, weights: Weights, data: Data):
     if isinstance(data.rows, ShardedRows):
         return _sum_over_shards(partial(_log_lik_forward, expert), weights, data)
-    if isinstance(data.rows, SparseRows):
-        value, *parts = sparse_log_lik(data.rows, *weights, gradient=True, floor=expert.floor)
-        return value, Weights(*parts)
+    n = weights.gate.shape[0]
 
     def on_block(block: Data) -> tuple[Scalar, Array]:
-        value, by_gate, by_scores = summed_out(expert, *score(weights, block.rows), block)
-        stacked = jnp.concatenate([by_gate, by_scores.reshape(-1, by_scores.shape[-1])])
-        return value, _dot("an,np->ap", stacked, block.rows)  # one product, not two thin ones
+        scores = _dot("ap,np->an", _stacked(weights), block.rows)
+        value, slopes = _with_slopes(expert, n, scores, block)
+        return value, _dot("an,np->ap", slopes, block.rows)  # one product, not two thin ones
 
-    rows = rows_for(weights.gate.size + weights.experts.size)
-    value, gradient = over_blocks(on_block, data, rows)
-    n = weights.gate.shape[0]
+    if isinstance(data.rows, SparseRows):
+        value, gradient = _of_sparse(expert, weights, data.rows, gradient=True)
+    else:
+        rows = rows_for(weights.gate.size + weights.experts.size)
+        value, gradient = over_blocks(on_block, data, rows)
     parts = Weights(gradient[:n], gradient[n:].reshape(weights.experts.shape))
     # Rows may have another precision than the weights; a gradient may not.
     return value, jax.tree.map(lambda part, w: part.astype(w.dtype), parts, weights)
@@ -167,6 +162,20 @@ def _log_lik_backward(expert: ExpertLikelihood, gradient: Weights, change: Scala
 
 
 _log_lik.defvjp(_log_lik_forward, _log_lik_backward)
+
+
+def _of_sparse(
+    expert: ExpertLikelihood, weights: Weights, rows: SparseRows, *, gradient: bool
+) -> tuple[Scalar, Array]:
+    on_scores = partial(_with_slopes, expert, weights.gate.shape[0])
+    return over_sparse_rows(on_scores, rows, _stacked(weights), gradient=gradient)
+
+
+def _with_slopes(expert: ExpertLikelihood, n: int, scores: Any, data: Data) -> tuple[Any, Any]:
+    """Log-likelihood at stacked scores (K + K O, N), and its derivatives in them."""
+    xp = scores.__array_namespace__()
+    value, by_gate, by_scores = summed_out(expert, *_split(scores, n), data)
+    return value, xp.concatenate([by_gate, by_scores.reshape(-1, scores.shape[-1])])
 
 
 def _sum_over_shards(function: Callable[[Weights, Data], Any], weights: Weights, data: Data) -> Any:
@@ -212,44 +221,80 @@ def over_blocks(function: Callable[[Rows], Any], data: Rows, block_rows: int = B
 
 
 def summed_out(
-    expert: ExpertLikelihood, gate: Array, scores: Array, data: Data
-) -> tuple[Scalar, Array, Array]:
+    expert: ExpertLikelihood, gate: Any, scores: Any, data: Data
+) -> tuple[Any, Any, Any]:
     """Log-likelihood and its derivatives: in the gate scores (K, N) and expert scores (K, O, N).
 
     Derivatives in the gate scores are responsibilities with the target minus those without it.
     Components come first so that sums over them run along whole vectors of rows.
     """
-    terms = expert.terms(scores, data.targets)
-    relative = gate - jnp.max(gate, axis=0)
-    opening = jnp.exp(relative)
-    total = jnp.sum(opening, axis=0)
+    xp = gate.__array_namespace__()
+    found, slope = _summed(expert, gate, scores, data.targets)
+    value = xp.sum(data.weights * (xp.log(found.evidence / found.total) + found.top))
+    posterior = found.joint * (data.weights / found.evidence)
+    by_gate = posterior - found.opening * (data.weights / found.total)
+    return value, by_gate, posterior[:, None] * slope
+
+
+def log_density(expert: ExpertLikelihood, gate: Any, scores: Any, targets: Any) -> Any:
+    """Log density of each target, (..., N), the choice of expert summed out."""
+    found, _ = _summed(expert, gate, scores, targets)
+    return gate.__array_namespace__().log(found.evidence / found.total) + found.top
+
+
+class _Sums(NamedTuple):
+    """Terms of the mixture and their sums over experts, relative to the largest."""
+
+    opening: Any
+    total: Any
+    joint: Any
+    evidence: Any
+    top: Any
+
+
+def _summed(expert: ExpertLikelihood, gate: Any, scores: Any, targets: Any) -> tuple[_Sums, Any]:
+    xp = gate.__array_namespace__()
+    terms = expert.terms(scores, targets)
+    relative = gate - xp.max(gate, axis=-2, keepdims=True)
+    opening = xp.exp(relative)
     exponent = relative + terms.exponent
-    top = jnp.max(exponent, axis=0)
-    joint = jnp.exp(exponent - top) * terms.factor
-    evidence = jnp.sum(joint, axis=0)
-    value = jnp.sum(data.weights * (jnp.log(evidence / total) + top))
-    posterior = joint * (data.weights / evidence)
-    by_gate = posterior - opening * (data.weights / total)
-    return value, by_gate, posterior[:, None] * terms.slope
+    top = xp.max(exponent, axis=-2, keepdims=True)
+    joint = xp.exp(exponent - top) * terms.factor
+    total, evidence = xp.sum(opening, axis=-2), xp.sum(joint, axis=-2)
+    return _Sums(opening, total, joint, evidence, top.squeeze(-2)), terms.slope
 
 
 def score(weights: Weights, rows: Array) -> tuple[Array, Array]:
     """Gate scores (K, N) and expert scores (K, O, N)."""
-    n, _, p = weights.experts.shape
-    stacked = jnp.concatenate([weights.gate, weights.experts.reshape(-1, p)])
-    scores = _dot("ap,np->an", stacked, rows)
-    return scores[:n], scores[n:].reshape(n, -1, rows.shape[0])
+    return _split(_dot("ap,np->an", _stacked(weights), rows), weights.gate.shape[0])
 
 
-def gate_proba(weights: Weights, rows: Array) -> Array:
-    """Probability of each expert, (N, K)."""
-    return jax.nn.softmax(_dot("kp,np->kn", weights.gate, rows), axis=0).T
+def _stacked(weights: Weights) -> Array:
+    """All weight vectors, (K + K O, p)."""
+    return jnp.concatenate([weights.gate, weights.experts.reshape(-1, weights.gate.shape[-1])])
+
+
+def _split(scores: Any, n: int) -> tuple[Any, Any]:
+    """Scores of the gate and of the experts."""
+    return scores[:n], scores[n:].reshape(n, -1, scores.shape[-1])
+
+
+def softmax(scores: Any) -> Any:
+    """Softmax over the last axis but one."""
+    xp = scores.__array_namespace__()
+    found = xp.exp(scores - xp.max(scores, axis=-2, keepdims=True))
+    return found / xp.sum(found, axis=-2, keepdims=True)
+
+
+def expected(expert: ExpertLikelihood, gate: Any, scores: Any) -> Any:
+    """Expected target, (..., C, N), at scores of the gate (..., K, N) and of the experts."""
+    xp = gate.__array_namespace__()
+    return xp.einsum("...kn,...kcn->...cn", softmax(gate), expert.mean(scores))
 
 
 def predict(expert: ExpertLikelihood, weights: Weights, rows: Array) -> Array:
     """Expected target, (N, C): class probabilities for classifiers."""
-    gate, scores = score(weights, rows)
-    return jnp.einsum("kn,kcn->nc", jax.nn.softmax(gate, axis=0), expert.mean(scores))
+    return expected(expert, *score(weights, rows)).T
 
 
 def _dot(pattern: str, left: Array, right: Array) -> Array:

@@ -80,9 +80,7 @@ def _median(values: np.ndarray, weights: np.ndarray | None) -> float:
     """Weighted median; between two values it is their mean."""
     if weights is None:
         return 2.0 * float(np.median(0.5 * values))  # the sum of two values may overflow
-    order = np.argsort(values, kind="stable")
-    total = np.cumsum(weights[order])
-    half = 0.5 * total[-1]
-    ends = np.searchsorted(total, half, "left"), np.searchsorted(total, half, "right")
-    low, high = (0.5 * values[order[min(end, len(order) - 1)]] for end in ends)
-    return float(low + high)
+    low, high = (
+        np.quantile(sign * values, 0.5, weights=weights, method="inverted_cdf") for sign in (1, -1)
+    )
+    return 0.5 * float(low) - 0.5 * float(high)

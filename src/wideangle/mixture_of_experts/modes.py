@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import xlogy
 
 from wideangle.infer.ascent import Minibatches, ascend, begin
@@ -27,7 +28,7 @@ from wideangle.mixture_of_experts.coordinates import (
 from wideangle.mixture_of_experts.data import Data, sample, seed_of
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.task import Fitted, Regulariser, Task
-from wideangle.mixture_of_experts.variational import fit_starts
+from wideangle.mixture_of_experts.variational import approximations
 from wideangle.posterior import Draws
 from wideangle.priors.components import HierarchicalComponents
 from wideangle.settings import Variational
@@ -43,10 +44,20 @@ JUDGE_ROWS = 4096
 SHRINKAGE = (1.0, 0.5, 0.25, 0.02)
 """Factors of the scales of gate and deviations that cross-validation chooses from; the last leaves
 a single common expert."""
-FOLDS, FOLD_STEPS, FOLD_ROWS = 3, 2000, 5000
-"""Folds, steps of a fit, and most rows for cross-validation; more rows are rarely overfitted."""
+FOLDS, FOLD_STARTS, FOLD_STEPS, FOLD_ROWS = 3, 2, 2000, 5000
+"""Folds, starts and steps of a fit, and most rows for cross-validation; more rows are rarely
+overfitted."""
 USELESS = 0.01
 """Largest loss in nats per held-out row, relative to a constant guess, without a warning."""
+
+
+class Runs(NamedTuple):
+    """Ascents that share minibatches and one program; leading axis of all leaves: run."""
+
+    points: Point
+    priors: Priors
+    held_out: Any
+    """The fold (row number modulo ``FOLDS``) whose rows do not count; -1 if all do."""
 
 
 class Modes(NamedTuple):
@@ -67,7 +78,7 @@ def fit(key: Key, task: Task, data: Data) -> Fitted:
     priors, held_out = task.priors, None
     if any(isinstance(p, HierarchicalComponents) and p.n_scales for p in priors):
         inference = Variational(temperature=SCALE_TEMPERATURE, n_starts=SCALE_STARTS)
-        fits = fit_starts(key, task._replace(inference=inference), data)
+        fits = approximations(key, task._replace(inference=inference), data, rough=True)
         best = max(fits, key=lambda fit: fit.elbo)
         priors = with_scales(priors, best.scales)
         if best.interrupted:
@@ -117,28 +128,38 @@ def _free(priors: Priors) -> list[str]:
 def _shrunk(key: Key, task: Task, data: Data, scales: Mapping[str, float]) -> tuple[Priors, float]:
     """The prior that predicts best in cross-validation, and its log-likelihood per held-out row.
 
-    Rows held out have weight 0, so that all fits share one program.
+    As many fits at once as there will be starts of the last one: all share one program.
     """
-    # Rows are distinct and in hash order (``data.merged``), so folds are random.
-    fold, weights = np.arange(data.rows.shape[0]) % FOLDS, np.asarray(data.weights)
-    candidates, totals = [], []
+    n_starts = task.inference.n_starts
+    candidates = []
     for factor in SHRINKAGE:
         smaller = {side: scales[side] * factor for side in _free(task.priors)}
-        priors = with_scales(task.priors, {**scales, **smaller})
-        total = 0.0
-        for held_out in range(FOLDS):
-            fitted = data._replace(weights=np.where(fold == held_out, 0.0, weights))
-            modes = climb(
-                key, Problem(priors, task.expert, fitted), n_starts=task.inference.n_starts,
-                n_steps=FOLD_STEPS, regulariser=task.regulariser, verbose=False,
-            )  # fmt: skip
-            best = jax.tree.map(lambda leaf: leaf[0], modes.points)
-            others = data._replace(weights=np.where(fold == held_out, weights, 0.0))
-            total += float(_log_lik_at(task.expert, priors, best, sample(0, others, FOLD_ROWS)))
-        candidates.append(priors)
-        totals.append(total / weights.sum())
+        candidates.append(with_scales(task.priors, {**scales, **smaller}))
+    key_draw, key_climb = jax.random.split(key)
+    points = _draw_points(key_draw, candidates[0], n_starts)
+    # Rows are distinct and in hash order (``data.merged``), so folds are random.
+    shape = len(candidates), FOLDS, min(FOLD_STARTS, n_starts)
+    places = np.stack([axis.ravel() for axis in np.indices(shape)])
+    values, others = np.empty((2, *shape))
+    for chosen in np.split(places, range(n_starts, places.shape[1], n_starts), axis=1):
+        which, held_out, start = np.pad(chosen, [(0, 0), (0, n_starts - chosen.shape[1])], "edge")
+        runs = Runs(_picked(points, start), _stacked([candidates[i] for i in which]), held_out)
+        problem = Problem(None, task.expert, data)  # pyright: ignore[reportArgumentType]
+        reached = _climbed(key_climb, runs, problem, task.regulariser, n_steps=FOLD_STEPS)
+        for found, value in zip((values, others), reached[1:3], strict=True):
+            found[tuple(chosen)] = value[: chosen.shape[1]]
+    best = np.nan_to_num(values, nan=-np.inf).argmax(axis=2)[..., None]
+    totals = np.take_along_axis(others, best, axis=2).sum(axis=(1, 2)) / np.sum(data.weights)
     chosen = int(np.argmax(totals))
-    return candidates[chosen], totals[chosen]
+    return candidates[chosen], float(totals[chosen])
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+def _picked(tree: Any, places: np.ndarray) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], tree)
 
 
 def _warn_if_useless(held_out: float, data: Data) -> None:
@@ -162,18 +183,12 @@ def _warn_if_useless(held_out: float, data: Data) -> None:
         )
 
 
-@partial(jax.jit, static_argnums=0)
-def _log_lik_at(expert: ExpertLikelihood, priors: Priors, point: Point, data: Data) -> Scalar:
-    return log_lik(expert, weights_of(priors, point, expert), data)
-
-
 def climb(
     key: Key,
     problem: Problem,
     *,
     n_starts: int,
     n_passes: int | None = None,
-    n_steps: int = N_STEPS,
     regulariser: Regulariser | None = None,
     verbose: bool | None = None,
 ) -> Modes:
@@ -182,29 +197,59 @@ def climb(
     These nearly follow the prior (see ``mixture_of_experts/coordinates.py``) without compiling a
     sampler.
     """
-    priors, expert, data = problem
-    key_draw, key_climb, key_judge = jax.random.split(key, 3)
-    some = sample(seed_of(key_judge), data, JUDGE_ROWS)
+    key_draw, key_climb = jax.random.split(key)
+    points = _draw_points(key_draw, problem.priors, n_starts)
+    runs = Runs(points, _stacked([problem.priors] * n_starts), np.full(n_starts, -1))
+    points, values, _, interrupted = _climbed(
+        key_climb, runs, problem, regulariser, n_passes=n_passes, verbose=verbose
+    )
+    order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
+    return Modes(_picked(points, order), values[order], interrupted)
+
+
+def _climbed(
+    key: Key,
+    runs: Runs,
+    problem: Problem,
+    regulariser: Regulariser | None,
+    *,
+    n_steps: int = N_STEPS,
+    n_passes: int | None = None,
+    verbose: bool | None = False,
+) -> tuple[Point, np.ndarray, np.ndarray, bool]:
+    """Points reached, the log posterior there, the log-likelihood of the fold that was held out."""
+    key_climb, key_judge = jax.random.split(key)
+    data = _with_folds(problem.data)
+    some = sample(seed_of(key_judge), data, max(JUDGE_ROWS, FOLD_ROWS))
     if data.rows.shape[0] <= BATCH_ROWS:
         data = some  # all rows, padded: many sizes share one program
     batches = Minibatches(seed_of(key_climb), *data, BATCH_ROWS)
     n_steps = n_passes * batches.per_pass if n_passes else n_steps
-    constants = (priors, regulariser, jnp.float32(max(np.sum(data.weights), 1.0)))
-    points = _draw_points(key_draw, priors, n_starts)
+    constants = (runs.priors, runs.held_out, regulariser, np.float32(max(data.weights.sum(), 1.0)))
+    objective = _ModeObjective(problem.expert)
     ascent = ascend(
         key_climb,
-        _ModeObjective(expert),
-        begin(points),
+        objective,
+        begin(runs.points),
         batches,
         constants,
-        rates=jax.tree.map(lambda _: RATE, points),
+        rates=jax.tree.map(lambda _: RATE, runs.points),
         n_steps=n_steps,
         verbose=verbose,
     )
     points = ascent.state.position
-    values = np.asarray(_judge(_ModeObjective(expert), points, some, constants))
-    order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
-    return Modes(jax.tree.map(lambda leaf: leaf[order], points), values[order], ascent.interrupted)
+    values, others = map(np.asarray, _judge(objective, points, some, constants))
+    return points, values, others, ascent.interrupted
+
+
+def _with_folds(data: Data) -> Data:
+    """The fold of each row as a last column."""
+    folds = (np.arange(data.rows.shape[0]) % FOLDS).astype(np.float32)[:, None]
+    if sp.issparse(data.rows):
+        rows = sp.hstack([data.rows, folds], format="csr")
+    else:
+        rows = np.concatenate([np.asarray(data.rows), folds], axis=1)
+    return Data(rows, np.asarray(data.targets), np.asarray(data.weights))
 
 
 @dataclass(frozen=True)
@@ -215,13 +260,40 @@ class _ModeObjective:
 
     def __call__(self, key: Any, points: Point, batch: Any, constants: Any) -> Array:
         """Values of all points on one minibatch."""
-        priors, regulariser, total = constants
-        problem = Problem(priors, self.expert, Data(*batch))
+        priors, held_out, regulariser, total = constants
+        training, _ = self._split(Data(*batch), held_out)
 
-        def one(x: Point) -> Scalar:
+        def one(x: Point, priors: Priors, weights: Array) -> Scalar:
+            problem = Problem(priors, self.expert, training._replace(weights=weights))
             return log_mode(x, problem) + _omega(priors, x, regulariser)
 
-        return jax.vmap(one)(points) / total
+        return jax.vmap(one)(points, priors, training.weights) / total
+
+    def held_out(self, points: Point, data: Data, constants: Any) -> Array:
+        """Log-likelihood of the rows that do not count for each run."""
+        priors, held_out, *_ = constants
+        _, others = self._split(data, held_out)
+
+        def one(x: Point, priors: Priors, weights: Array) -> Scalar:
+            found = weights_of(priors, x, self.expert)
+            return log_lik(self.expert, found, others._replace(weights=weights))
+
+        return jax.vmap(one)(points, priors, others.weights)
+
+    def _split(self, data: Data, held_out: Array) -> tuple[Data, Data]:
+        """Rows without their folds; weights (run, row) of those that count, and of the others."""
+        out = data.rows[:, -1] == held_out[:, None]
+        rows = data._replace(rows=data.rows[:, :-1])
+        inside, outside = jnp.where(out, 0.0, data.weights), jnp.where(out, data.weights, 0.0)
+        return rows._replace(weights=inside), rows._replace(weights=outside)
+
+
+@partial(jax.jit, static_argnums=0)
+def _judge(
+    objective: _ModeObjective, points: Point, data: Data, constants: Any
+) -> tuple[Array, Array]:
+    values = objective(None, points, data, constants) * constants[-1]
+    return values, objective.held_out(points, data, constants)
 
 
 def log_mode(x: Point, problem: Problem) -> Scalar:
@@ -238,22 +310,12 @@ def _omega(priors: Priors, x: Point, regulariser: Regulariser | None) -> Scalar:
     return regulariser.value(Pair(*map(to_vectors, priors, x)))
 
 
-@partial(jax.jit, static_argnums=2)
 def _draw_points(key: Key, priors: Priors, n_starts: int) -> Point:
-    shapes, structure = jax.tree.flatten(jax.eval_shape(draw_point, key, priors))
-    keys = jax.random.split(key, len(shapes))
-    drawn = [
-        jax.random.normal(k, (n_starts, *leaf.shape), leaf.dtype)
-        for k, leaf in zip(keys, shapes, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)
+    shapes = jax.eval_shape(draw_point, key, priors)
+    # NumPy's generator: for so few numbers, compiling would take longer than the rest.
+    generator = np.random.default_rng(seed_of(key))
 
+    def draw(leaf: Any) -> np.ndarray:
+        return generator.standard_normal((n_starts, *leaf.shape)).astype(leaf.dtype)
 
-def _judge(objective: _ModeObjective, points: Point, sample: Data, constants: Any) -> Array:
-    return _judge_compiled(objective, points, sample, constants) * constants[-1]
-
-
-_judge_compiled = jax.jit(
-    lambda objective, points, sample, constants: objective(None, points, sample, constants),
-    static_argnums=0,
-)
+    return jax.tree.map(draw, shapes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from wideangle.mixture_of_experts.data import Data, TargetScaling
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
-from wideangle.mixture_of_experts.predict import block_size
+from wideangle.mixture_of_experts.predict import block_size, log_lik_of_rows
 from wideangle.posterior import Draws, arviz_stats, evenly
 from wideangle.stacking import UNRELIABLE, leave_one_out, stack
 
@@ -47,18 +47,6 @@ def stacked(expert: ExpertLikelihood, draws: Draws, data: Data) -> Stacked:
 def _picked(draws: Draws, chain: int, places: np.ndarray) -> Weights:
     pick = draws.values["weights"]
     return jax.tree.map(lambda leaf: np.asarray(leaf[chain][places], np.float32), pick)
-
-
-def log_lik_of_rows(
-    expert: ExpertLikelihood, weights: Weights, rows: Any, targets: np.ndarray
-) -> np.ndarray:
-    """Log density of the target of each row in each draw, (S, N), the expert summed out."""
-    size = block_size(weights)
-    result = np.empty((len(weights.gate), rows.shape[0]), np.float32)
-    for first in range(0, rows.shape[0], size):
-        part = slice(first, first + size)
-        result[:, part] = expert.log_lik(weights, rows[part], targets[part])
-    return result
 
 
 def drawn_targets(
@@ -150,7 +138,8 @@ def groups_of_rows(
         drawn = scaling.restore(drawn)
     if targets is None:
         return AboutRows({"predictions": {"y": drawn}}, places)
-    found = np.stack([log_lik_of_rows(expert, weights, rows, targets) for weights in by_chain])
+    each = (log_lik_of_rows(expert, weights, rows, targets) for weights in by_chain)
+    found = np.stack([one.astype(np.float32) for one in each])
     if scaling is not None:
         found, targets = found - np.log(scaling.scale), scaling.restore(targets)
     return AboutRows(

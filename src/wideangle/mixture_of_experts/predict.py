@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
+from wideangle.mixture_of_experts import likelihood
 from wideangle.mixture_of_experts.data import chunks
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.posterior import Draws, evenly
@@ -69,33 +70,40 @@ def chosen_draws(draws: Draws, chain_weights: np.ndarray | None) -> tuple[Weight
 
 
 def over_draws(
-    host: Callable[[Weights, np.ndarray, Any], np.ndarray],
-    device: Callable[[Weights, np.ndarray, np.ndarray], Any],
+    answer: Callable[[Any, Any, Any], Any],
     draws: Draws,
     rows: Any,
     chain_weights: np.ndarray | None,
+    dtype: Any = np.float32,
 ) -> np.ndarray:
     """Averages over draws, (n, ...), by NumPy or by a compiled program on an accelerator.
 
-    Both take draws, the weight of each, and a block of rows.
+    ``answer`` takes scores of the gate (S, K, n) and of the experts (S, K, O, n), in this precision
+    on the host, and the weight of each draw.
     """
     weights, shares = chosen_draws(draws, chain_weights)
     if jax.default_backend() == "cpu" or rows.shape[0] <= HOST_ROWS:
-        return in_blocks(partial(host, weights, shares), rows, block_size(weights))
-    parts = [np.asarray(device(weights, shares, chunk)) for _, chunk in chunks(rows)]
+        size = block_size(weights)
+        return in_blocks(lambda block: answer(*score(weights, block, dtype), shares), size, rows)
+    parts = [np.asarray(_on_device(answer, weights, shares, part)) for _, part in chunks(rows)]
     return np.concatenate(parts)[: rows.shape[0]].astype(np.float64)
 
 
-def in_blocks(answer: Callable[[Any], np.ndarray], rows: Any, size: int) -> np.ndarray:
+@partial(jax.jit, static_argnums=0)
+def _on_device(answer: Any, weights: Weights, shares: Any, rows: Any) -> Any:
+    return answer(*jax.vmap(likelihood.score, in_axes=(0, None))(weights, rows), shares)
+
+
+def in_blocks(answer: Callable[..., np.ndarray], size: int, *arrays: Any) -> np.ndarray:
     """Results (n, ...) of blocks of ``size`` rows, joined; threads share the blocks.
 
     Results beyond the rows of a block are dropped.
     """
-    starts = range(0, rows.shape[0], size)
+    starts = range(0, arrays[0].shape[0], size)
 
     def one(first: int) -> np.ndarray:
-        block = rows[first : first + size]
-        return answer(block)[: block.shape[0]]
+        block = [array[first : first + size] for array in arrays]
+        return answer(*block)[: block[0].shape[0]]
 
     if len(starts) == 1:
         return one(0)
@@ -117,11 +125,12 @@ def block_size(weights: Weights) -> int:
     return max(BLOCK_SCORES // n_scores // BLOCK, 1) * BLOCK
 
 
-def score(weights: Weights, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+def score(weights: Weights, rows: Any, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
     """Scores of the gate (S, K, n) and of the experts (S, K, O, n), n a round number."""
     p = weights.gate.shape[-1]
     stacked = np.concatenate([weights.gate.reshape(-1, p), weights.experts.reshape(-1, p)])
-    gate, says = np.split(products(stacked, rows), [weights.gate.size // p])
+    found = products(stacked, rows).astype(dtype, copy=False)
+    gate, says = np.split(found, [weights.gate.size // p])
     shape = weights.experts.shape[:-1]
     return gate.reshape(*shape[:2], -1), says.reshape(*shape, -1)
 
@@ -139,26 +148,16 @@ def products(weights: np.ndarray, rows: Any) -> np.ndarray:
     return weights @ dense.T
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the second axis, in place."""
-    scores -= scores.max(axis=1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=1, keepdims=True)
-    return scores
+def log_lik_of_rows(
+    expert: ExpertLikelihood, weights: Weights, rows: Any, targets: np.ndarray
+) -> np.ndarray:
+    """Log density of the target of each row in each draw, (S, N), the expert summed out."""
 
+    def answer(rows: Any, targets: np.ndarray) -> np.ndarray:
+        gate, says = (part[..., : rows.shape[0]] for part in score(weights, rows, np.float64))
+        return likelihood.log_density(expert, gate, says, targets).T
 
-def log_mixture(gate: np.ndarray, exponent: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Log density of each row in each draw, (S, n), with the choice of expert summed out.
-
-    From gate scores and densities ``factor * exp(exponent)``, all (S, K, n). As in
-    ``likelihood.summed_out``, nothing underflows.
-    """
-    relative = gate - gate.max(axis=1, keepdims=True)
-    total = np.exp(relative).sum(axis=1)
-    exponent = exponent + relative
-    top = exponent.max(axis=1, keepdims=True)
-    joint = (np.exp(exponent - top) * factor).sum(axis=1)
-    return np.log(joint / total) + top[:, 0]
+    return in_blocks(answer, block_size(weights), rows, targets).T
 
 
 def gate(weights: Weights, rows: Any) -> np.ndarray:
@@ -166,7 +165,7 @@ def gate(weights: Weights, rows: Any) -> np.ndarray:
     vectors = np.asarray(weights.gate, np.float32)
     size = max(BLOCK_SCORES // len(vectors) // BLOCK, 1) * BLOCK
     parts = [
-        softmax(products(vectors, rows[first : first + size])[None])[0].T
+        likelihood.softmax(products(vectors, rows[first : first + size])).T
         for first in range(0, rows.shape[0], size)
     ]
     return np.concatenate(parts)[: rows.shape[0]]
@@ -216,7 +215,7 @@ def _describe(
     """The quantities of some draws, one after the other."""
     n_draws, n_experts, _, p = weights.experts.shape
     gate = products(weights.gate.reshape(-1, p), rows).reshape(n_draws, n_experts, -1)
-    mass = softmax(gate)[:, :, : len(rows)].mean(axis=2)
+    mass = likelihood.softmax(gate)[:, :, : len(rows)].mean(axis=2)
     return expert.watch(weights, rows[:WATCHED]) | {
         "n_used": np.sum(mass > USED, axis=1).astype(np.float32),
         "mean_angle": _mean_angles(weights.experts.reshape(n_draws, n_experts, -1)),

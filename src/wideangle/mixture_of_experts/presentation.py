@@ -126,7 +126,7 @@ class ExpertPresentation(Presentation):
         found, filling = super().entry_names(names), self.model.filling_
         flagged = () if filling is None else filling.flagged
         found += [where_missing(found[i]) for i in flagged]
-        return found + [INTERCEPT] * bool(self.model.fit_intercept)
+        return [*found, INTERCEPT]
 
     def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
         """With the weights of the gate."""
@@ -314,6 +314,18 @@ class ExpertPresentation(Presentation):
         return [Column(title, values, form, hint, notes)]
 
     @abstractmethod
+    def epistemic(self, X: Any) -> np.ndarray:
+        """Uncertainty of each row that more data would remove."""
+
+    def look(self, X: Any) -> dict[str, np.ndarray]:
+        """With the part of the uncertainty that more data would remove."""
+        return super().look(X) | {"epistemic": self.epistemic(X)}
+
+    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
+        """With the same part."""
+        return super().predict(X, classes) | {"epistemic": self.epistemic(X)}
+
+    @abstractmethod
     def epistemic_share(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Part of the uncertainty of each row of a sample that more data would remove."""
 
@@ -371,17 +383,9 @@ class ClassExpertPresentation(ExpertPresentation, ClassifierPresentation):
         """The first classes."""
         return "classes", ", ".join(str(c) for c in self.model.classes_[:8])
 
-    def look(self, X: Any) -> dict[str, np.ndarray]:
-        """Uncertainty comes in two parts."""
-        uncertainty = self.model.predict_uncertainty(X)
-        parts = {"total": uncertainty.total, "epistemic": uncertainty.epistemic}
-        return super().look(X) | parts
-
-    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Class, probabilities, uncertainty, and its part that more data would remove."""
-        return super().predict(X, classes) | {
-            "epistemic": self.model.predict_uncertainty(X).epistemic
-        }
+    def epistemic(self, X: Any) -> np.ndarray:
+        """Part of the entropy."""
+        return self.model.predict_uncertainty(X).epistemic
 
     def success(self, run: Run, led: np.ndarray) -> float:
         """Share of correct predictions."""
@@ -446,16 +450,9 @@ class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
         units = self.model.target_scaling_
         return "target", f"mean {units.shift:.4g}, standard deviation {units.scale:.4g}"
 
-    def look(self, X: Any) -> dict[str, np.ndarray]:
-        """Uncertainty comes in two parts."""
-        return super().look(X) | self._epistemic(X)
-
-    def predict(self, X: Any, classes: Sequence[Any]) -> dict[str, np.ndarray]:
-        """Mean, interval, uncertainty, and its part that more data would remove."""
-        return super().predict(X, classes) | self._epistemic(X)
-
-    def _epistemic(self, X: Any) -> dict[str, np.ndarray]:
-        return {"epistemic": np.sqrt(self.model.predict_uncertainty(X).epistemic)}
+    def epistemic(self, X: Any) -> np.ndarray:
+        """Standard deviation."""
+        return np.sqrt(self.model.predict_uncertainty(X).epistemic)
 
     def success(self, run: Run, led: np.ndarray) -> float:
         """Root mean squared error."""

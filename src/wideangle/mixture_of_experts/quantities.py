@@ -29,19 +29,16 @@ import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 from threadpoolctl import threadpool_limits
 
-from wideangle.mixture_of_experts import likelihood as mixture
 from wideangle.mixture_of_experts.data import Data, some_rows
-from wideangle.mixture_of_experts.likelihood import ExpertTerms, Weights
+from wideangle.mixture_of_experts.likelihood import ExpertTerms, Weights, softmax
 from wideangle.mixture_of_experts.predict import (
     chosen_draws,
     in_blocks,
-    log_mixture,
+    log_lik_of_rows,
     over_draws,
     score,
-    softmax,
 )
 from wideangle.posterior import Draws
-from wideangle.types import Array
 
 FLOOR, CEILING = 0.01, 10.0
 """Bounds of the noise, in standard deviations of the targets."""
@@ -75,39 +72,36 @@ class GaussianExperts:
     alike: ClassVar[bool] = False
     needed: ClassVar[tuple[str, ...]] = ("prediction", "spread")
 
-    @property
-    def n_outputs(self) -> int:
-        """Mean and noise."""
-        return 2
+    n_outputs: ClassVar[int] = 2
 
-    def noise(self, scores: Any, numpy: Any = jnp) -> Noise:
-        """The noise at scores of any shape, by JAX or by NumPy."""
-        inverse = numpy.exp(-numpy.clip(scores, -FARTHEST, FARTHEST))
+    def noise(self, scores: Any) -> Noise:
+        """The noise at scores of any shape."""
+        xp = scores.__array_namespace__()
+        inverse = xp.exp(-xp.clip(scores, -FARTHEST, FARTHEST))
         free = 1.0 / (inverse + CEILING**-2)
         variance = self.floor**2 + free
         return Noise(variance, 0.5 * free * (inverse * free) / variance)
 
-    def terms(self, scores: Array, targets: Array) -> ExpertTerms:
+    def terms(self, scores: Any, targets: Any) -> ExpertTerms:
         """Targets are standardised."""
-        noise = self.noise(scores[:, 1])
+        xp, noise = scores.__array_namespace__(), self.noise(scores[..., 1, :])
         precision = 1.0 / noise.variance
-        away = targets - scores[:, 0]
+        away = targets - scores[..., 0, :]
         square = away * away * precision
         # Relative to the floor, which has the largest possible density.
-        factor = self.floor * jnp.sqrt(precision)
+        factor = self.floor * xp.sqrt(precision)
         exponent = -0.5 * square - (math.log(self.floor) + HALF_LOG_TWO_PI)
-        slope = jnp.stack([away * precision, (square - 1.0) * noise.slope], axis=1)
+        slope = xp.stack([away * precision, (square - 1.0) * noise.slope], axis=-2)
         return ExpertTerms(exponent, factor, slope)
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores: Any) -> Any:
         """Expected target."""
-        return scores[:, :1]
+        return scores[..., :1, :]
 
-    def information(self, scores: Array) -> Array:
+    def information(self, scores: Any) -> Any:
         """Information of mean and noise, which are independent."""
         noise = self.noise(scores[:, 1])
-        diagonal = jnp.stack([1.0 / noise.variance, 2.0 * noise.slope**2], axis=1)
-        return jnp.eye(2, dtype=scores.dtype)[:, :, None] * diagonal[:, :, None]
+        return jnp.stack([1.0 / noise.variance, 2.0 * noise.slope**2], axis=1)
 
     def start(self, data: Data) -> np.ndarray:
         """Ridge regression, and its residual noise."""
@@ -119,19 +113,21 @@ class GaussianExperts:
         rounded = (np.round(one, DECIMALS).astype(np.float32) for one in (mean, np.sqrt(variance)))
         return dict(zip(("prediction", "spread"), rounded, strict=True))
 
-    def log_lik(self, weights: Weights, rows: Any, targets: np.ndarray) -> np.ndarray:
-        """Log density of the target of each row in each draw, (S, n)."""
-        gate, says = (
-            part[..., : rows.shape[0]].astype(np.float64) for part in score(weights, rows)
-        )
-        mean, variance = says[:, :, 0], self.noise(says[:, :, 1], np).variance
-        exponent = -0.5 * (targets - mean) ** 2 / variance - HALF_LOG_TWO_PI
-        return log_mixture(gate, exponent, 1.0 / np.sqrt(variance))
-
     def draw(self, rng: np.random.Generator, weights: Weights, rows: Any) -> np.ndarray:
         """A target of each row from each draw, (S, n)."""
         every = np.tile(np.arange(len(weights.gate)), (rows.shape[0], 1))
         return draw_from(rng, parts_of(self, weights, rows), every).T
+
+    def moments(self, gate: Any, scores: Any, shares: Any) -> Any:
+        """Mean, and variances within and between draws of these weights, (n, 3)."""
+        by_draw, variance = _by_draw(self._parts(gate, scores))
+        mean = shares @ by_draw
+        parts = mean, shares @ variance, shares @ (by_draw - mean) ** 2
+        return gate.__array_namespace__().stack(parts, axis=1)
+
+    def _parts(self, gate: Any, scores: Any) -> Parts:
+        variance = self.noise(scores[..., 1, :]).variance
+        return Parts(softmax(gate), scores[..., 0, :], variance)
 
 
 def _linear_start(data: Data) -> np.ndarray:
@@ -173,58 +169,22 @@ class Parts(NamedTuple):
 
 def parts_of(expert: GaussianExperts, weights: Weights, rows: Any) -> Parts:
     """Predictions of every expert for some rows, in double precision."""
-    gate, says = (part[..., : rows.shape[0]] for part in score(weights, rows))
-    mean, noise = np.moveaxis(says.astype(np.float64), 2, 0)
-    return Parts(softmax(gate.astype(np.float64)), mean, expert.noise(noise, np).variance)
+    found = expert._parts(*score(weights, rows, np.float64))
+    return Parts(*(part[..., : rows.shape[0]] for part in found))
 
 
-def _by_draw(parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def _by_draw(parts: Parts) -> tuple[Any, Any]:
     """Mean and variance of each row in each draw, (S, n)."""
-    mean = np.sum(parts.gate * parts.mean, axis=1)
+    mean = (parts.gate * parts.mean).sum(axis=1)
     apart = parts.mean - mean[:, None]
-    return mean, np.sum(parts.gate * (parts.variance + apart**2), axis=1)
+    return mean, (parts.gate * (parts.variance + apart**2)).sum(axis=1)
 
 
 def moments(
     expert: GaussianExperts, draws: Draws, rows: Any, chain_weights: np.ndarray | None = None
 ) -> Moments:
     """Mean and variances over draws; ``chain_weights`` are equal by default."""
-    host, device = partial(_moments_on_host, expert), partial(_moments_on_device, expert)
-    found = over_draws(host, device, draws, rows, chain_weights)
-    return Moments(*found.T)
-
-
-def _moments_on_host(
-    expert: GaussianExperts, weights: Weights, shares: np.ndarray, rows: Any
-) -> np.ndarray:
-    by_draw, variance = _by_draw(parts_of(expert, weights, rows))
-    mean = shares @ by_draw
-    return np.stack([mean, shares @ variance, shares @ (by_draw - mean) ** 2], axis=1)
-
-
-@partial(jax.jit, static_argnums=0)
-def _moments_on_device(
-    expert: GaussianExperts, weights: Weights, shares: Array, rows: Array
-) -> Array:
-    def one(w: Weights) -> tuple[Array, Array]:
-        gate, says = mixture.score(w, rows)
-        gate, noise = jax.nn.softmax(gate, axis=0), expert.noise(says[:, 1])
-        mean = jnp.sum(gate * says[:, 0], axis=0)
-        apart = says[:, 0] - mean
-        return mean, jnp.sum(gate * (noise.variance + apart**2), axis=0)
-
-    # Relative to the first draw, so that squares are about as large as the variance between draws.
-    first, _ = one(jax.tree.map(lambda leaf: leaf[0], weights))
-
-    def add(total: Array, both: tuple[Weights, Array]) -> tuple[Array, None]:
-        w, share = both
-        mean, variance = one(w)
-        away = mean - first
-        return total + share.astype(total.dtype) * jnp.stack([away, variance, away**2]), None
-
-    away, within, square = jax.lax.scan(add, jnp.zeros((3, rows.shape[0])), (weights, shares))[0]
-    between = jnp.maximum(square - away**2, 0.0)
-    return jnp.stack([first + away, within, between], axis=1)
+    return Moments(*over_draws(expert.moments, draws, rows, chain_weights, np.float64).T)
 
 
 def quantiles(
@@ -237,7 +197,7 @@ def quantiles(
     """Quantiles of the predictive distribution, (N, Q): roots of its distribution function."""
     weights, shares = chosen_draws(draws, chain_weights)
     answer = partial(_quantiles, expert, weights, shares, np.asarray(levels, np.float64))
-    return in_blocks(answer, rows, _rows_of(weights))
+    return in_blocks(answer, _rows_of(weights), rows)
 
 
 def _rows_of(weights: Weights) -> int:
@@ -298,15 +258,14 @@ def log_density(
 ) -> np.ndarray:
     """Log predictive density of the target of each row, (N,)."""
     weights, shares = chosen_draws(draws, chain_weights)
-    size = _rows_of(weights)
-    result = np.empty(rows.shape[0])
     with np.errstate(divide="ignore"):
-        log_shares = np.log(shares)
-    for first in range(0, rows.shape[0], size):
-        part = slice(first, first + size)
-        by_draw = expert.log_lik(weights, rows[part], targets[part]).astype(np.float64)
-        result[part] = np.logaddexp.reduce(by_draw + log_shares[:, None], axis=0)
-    return result
+        log_shares = np.log(shares)[:, None]
+
+    def answer(rows: Any, targets: np.ndarray) -> np.ndarray:
+        by_draw = log_lik_of_rows(expert, weights, rows, targets)
+        return np.logaddexp.reduce(by_draw + log_shares, axis=0)
+
+    return in_blocks(answer, _rows_of(weights), rows, targets)
 
 
 def draw_from(rng: np.random.Generator, parts: Parts, which: np.ndarray) -> np.ndarray:

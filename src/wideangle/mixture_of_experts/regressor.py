@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -20,12 +19,14 @@ from wideangle.mixture_of_experts.data import (
     TargetScaling,
     counted,
     learn_target_scaling,
+    target_scaling_from,
 )
 from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws
+from wideangle.streaming.survey import Survey
 
 
 class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
@@ -38,7 +39,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     ----------
     n_experts : int
         Number of experts K.
-    prior, inference, standardise, fit_intercept, checkpoint, verbose, warm_start, random_state
+    prior, inference, standardise, checkpoint, n_jobs, verbose
+        As in :class:`~wideangle.MixtureOfExpertsClassifier`.
+    warm_start, random_state
         As in :class:`~wideangle.MixtureOfExpertsClassifier`.
     min_noise : float
         Smallest standard deviation of an expert's noise, in standard deviations of y. If many rows
@@ -90,9 +93,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         prior: Any = "mutual-angular",
         inference: Any = "mcmc",
         standardise: bool = True,
-        fit_intercept: bool = True,
         min_noise: float = 0.01,
         checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -101,9 +104,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         self.prior = prior
         self.inference = inference
         self.standardise = standardise
-        self.fit_intercept = fit_intercept
         self.min_noise = min_noise
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
@@ -116,9 +119,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
-        self.target_scaling_ = learn_target_scaling(
-            data.targets, data.weights, intercept=self.fit_intercept
-        )
+        self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
         return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
 
     def fit_stream(
@@ -134,11 +135,12 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         source, buffer_bytes
             As in :meth:`MixtureOfExpertsClassifier.fit_stream`.
         """
-        found = partial(stream.quantity_of, intercept=self.fit_intercept)
-        return self._fit_stream(source, found, buffer_bytes)
+        return self._fit_stream(source, buffer_bytes)
 
-    def _keep_targets(self, targets: Any) -> None:
-        self.target_scaling_ = targets.scaling
+    def _learn_targets(self, found: Survey) -> np.ndarray:
+        mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
+        self.target_scaling_ = target_scaling_from(mean, np.sqrt(variance))
+        return np.ones(1)
 
     def _experts(self) -> GaussianExperts:
         return GaussianExperts(float(self.min_noise))
@@ -187,8 +189,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         levels = np.asarray(q, np.float64)
         if levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0) & (levels < 1)):
             raise ValueError(f"q={q!r}: must be a number between 0 and 1, or a list of such.")
+        rows = self._rows(X)
         found = quantities.quantiles(
-            self._expert, self.posterior_, self._rows(X), levels.ravel(), self.chain_weights_
+            self._expert, self.posterior_, rows, levels.ravel(), self.chain_weights_
         )
         found = self.target_scaling_.restore(found)
         return found[:, 0] if levels.ndim == 0 else found
@@ -243,8 +246,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         units = self.target_scaling_
         # The model uses the logarithm of the variance.
         found = np.array(weights, np.float64) * (units.scale if output == 0 else 0.5)
-        if self.fit_intercept:
-            found[..., -1] += units.shift if output == 0 else np.log(units.scale)
+        found[..., -1] += units.shift if output == 0 else np.log(units.scale)
         return found
 
     # ---- for files, ArviZ and sources

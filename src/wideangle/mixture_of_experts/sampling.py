@@ -50,7 +50,7 @@ from wideangle.mixture_of_experts.coordinates import (
     weights_of,
     whiten,
 )
-from wideangle.mixture_of_experts.data import Data, for_sampling, scattered, shard
+from wideangle.mixture_of_experts.data import Data, for_sampling, sample, scattered, shard
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.predict import trace
 from wideangle.mixture_of_experts.sparse import on_host
@@ -146,7 +146,7 @@ def fit_mcmc(
     stage = partial(
         _stage,
         SAMPLERS[chosen.kernel or "hmc"],
-        some=subsample(jax.random.key(0), problem, FISHER_ROWS),
+        some=sample(0, data, FISHER_ROWS),
         placed=_placed(data),
         n_chains=chosen.n_chains,
         verbose=task.verbose,
@@ -271,13 +271,13 @@ def _stage(
     problem: Problem,
     draws: Draws | None = None,
     *,
-    some: Problem,
+    some: Data,
     placed: Data,
     **options: Any,
 ) -> Callable[..., Run]:
     """Chains with given starts, ready to run; see :func:`wideangle.infer.run`."""
     with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
-        whitening = _whitening(problem.priors, typical, some.expert, some.data)
+        whitening = _whitening(problem.priors, typical, problem.expert, some)
         if draws is not None:
             whitening = _refine(whitening, problem.priors, draws.values)
         setting = Setting(problem._replace(data=placed), jax.block_until_ready(whitening))
@@ -335,25 +335,6 @@ def _ends(priors: Priors, draws: Draws) -> Point:
     """The last draw of each chain, in the coordinates of the current priors."""
     last = jax.tree.map(lambda leaf: leaf[:, -1], draws.values["weights"])
     return _points_of(priors, last)
-
-
-def subsample(key: Key, problem: Problem, n_rows: int) -> Problem:
-    """A problem with at most ``n_rows`` of the rows, weighted up; always dense."""
-    data = problem.data
-    total: int = data.rows.shape[0]
-    sparse = sp.issparse(data.rows)
-    if total <= n_rows and not sparse:
-        return problem
-    chosen: Any = np.arange(total)
-    if total > n_rows:
-        chosen = jax.random.choice(key, total, (n_rows,), replace=False)
-    if sparse:
-        data = Data(*(leaf[np.asarray(chosen)] for leaf in data))
-        part = Data(*map(jnp.asarray, data._replace(rows=data.rows.toarray())))
-    else:
-        part = Data(*(leaf[chosen] for leaf in data))
-    scale = jnp.sum(problem.data.weights) / jnp.sum(part.weights)
-    return problem._replace(data=part._replace(weights=part.weights * scale))
 
 
 def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:

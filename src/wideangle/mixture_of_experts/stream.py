@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from sklearn.utils.class_weight import compute_class_weight
 
 from wideangle.mixture_of_experts import variational
 from wideangle.mixture_of_experts.data import (
     Data,
     Scaling,
-    TargetScaling,
     scaling_from,
     seed_of,
-    target_scaling_from,
 )
-from wideangle.mixture_of_experts.pointwise import log_lik_of_rows
+from wideangle.mixture_of_experts.predict import log_lik_of_rows
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
 from wideangle.mixture_of_experts.variational import VariationalFit
 from wideangle.settings import Settings, Variational
@@ -37,45 +34,17 @@ BUFFER_BYTES = 2**26
 PREDICT_ROWS = 4096
 
 
-class Classes(NamedTuple):
-    """Targets that are classes, and how much a row of each counts."""
-
-    labels: np.ndarray
-    weights: np.ndarray
-
-    def encode(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Classes 0..C-1, and weights of the rows."""
-        which = np.searchsorted(self.labels, targets).astype(np.int32)
-        return which, self.weights[which]
-
-
-class Quantity(NamedTuple):
-    """Targets that are numbers; all rows have equal weight."""
-
-    scaling: TargetScaling
-
-    def encode(self, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Standardised numbers, and weights of the rows."""
-        return self.scaling.apply(targets), np.ones(len(targets))
-
-
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What one pass through the source found."""
 
-    targets: Classes | Quantity
     scaling: Scaling
+    encode: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """Prepared rows and targets, and weights, of rows and targets in the source."""
     sample: Data
     """Some prepared rows, weighted to represent all."""
     n_rows: int
     key: Key
     survey: Survey
-
-    def encode(
-        self, rows: np.ndarray, targets: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Prepared rows and targets, and weights."""
-        return self.scaling.apply(rows), *self.targets.encode(targets)
 
 
 def check_inference(inference: Settings) -> None:
@@ -84,57 +53,42 @@ def check_inference(inference: Settings) -> None:
         raise ValueError(f"inference={inference}: rows on disk are fitted with inference='vi'.")
 
 
-def classes_of(found: Survey, class_weight: Any) -> Classes:
-    """Classes of the targets, and their weights."""
-    counts = found.moments.counts
-    weights = np.ones(len(counts))
-    if class_weight == "balanced":
-        weights = counts.sum() / (len(counts) * counts)
-    elif class_weight is not None:
-        weights = compute_class_weight(class_weight, classes=found.classes, y=found.classes)
-    return Classes(found.classes, weights)
-
-
-def quantity_of(found: Survey, intercept: bool) -> Quantity:
-    """Mean and standard deviation of the targets."""
-    mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
-    return Quantity(target_scaling_from(mean, np.sqrt(variance), intercept=intercept))
-
-
 def prepare(
     source: RowSource,
     seed: int,
-    targets_of: Callable[[Survey], Classes | Quantity],
+    learn_targets: Callable[[Survey], np.ndarray],
+    encoded: Callable[[np.ndarray, int], np.ndarray],
     *,
     quantity: bool,
     standardise: bool,
-    intercept: bool,
     limited: Callable[[Scaling, float], Scaling],
     verbose: bool | None,
 ) -> Prepared:
-    """One pass: targets, weights, scales of columns, a sample."""
+    """One pass: targets, weights of classes, scales of columns, a sample."""
     key, key_sample = jax.random.split(jax.random.key(seed))
     n_rows, width = source.shape
     n_sample = int(np.clip(SAMPLE_BYTES // (4 * width), *SAMPLE_ROWS))
     share = reading_share(len(source.starts) - 1)
     found = survey(source, seed_of(key_sample), n_sample, verbose, quantity=quantity, share=share)
-    targets = targets_of(found)
-    counts = found.moments.counts
-    class_weights = targets.weights if isinstance(targets, Classes) else np.ones(1)
-    columns = (*found.moments.weighted(class_weights), found.moments.binary)
+    class_weights, counts = learn_targets(found), found.moments.counts
+    mean, variance = found.moments.weighted(class_weights)
     scaling = scaling_from(
-        *(part[:width] for part in columns),
+        *(part[:width] for part in (mean, np.sqrt(variance), found.moments.binary)),
         standardise=standardise,
-        intercept=intercept,
         dtype=source.dtype,
         sparse=getattr(source, "sparse", False),
     )
     scaling = limited(scaling, float(class_weights @ counts))
-    nothing = Data(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0))
-    prepared = Prepared(targets, scaling, nothing, n_rows, key, found)
-    rows, encoded, weights = prepared.encode(found.rows, found.targets)
+
+    def encode(rows: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        values = encoded(targets, len(rows))
+        weights = np.ones(len(values)) if quantity else class_weights[values]
+        return scaling.apply(rows), values, weights
+
+    rows, targets, weights = encode(found.rows, found.targets)
     share = class_weights @ counts / max(weights.sum(), 1e-300)
-    return replace(prepared, sample=Data(rows, encoded, weights * share))
+    sample = Data(rows, targets, weights * share)
+    return Prepared(scaling, encode, sample, n_rows, key, found)
 
 
 def fit(
@@ -177,7 +131,7 @@ def _with_sampling_error(fit: VariationalFit, sample: Data, n_rows: int) -> Vari
     mean = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], fit.mean)
     n = len(sample.targets)
     found = log_lik_of_rows(fit.expert, mean, sample.rows, sample.targets)
-    values = found[0].astype(np.float64) * sample.weights
+    values = found[0] * sample.weights
     # Weights of the sample already represent N / n rows each.
     error = n * np.std(values) * np.sqrt(max(1.0 - n / n_rows, 0.0) / n)
     return replace(fit, elbo_error=float(np.hypot(fit.elbo_error, error)))

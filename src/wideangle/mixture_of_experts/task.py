@@ -45,6 +45,7 @@ from wideangle.settings import (
 )
 from wideangle.sharding import writes
 from wideangle.sphere.geometry import angular_spread
+from wideangle.sphere.vmf import inverse_on_host
 from wideangle.storage import Checkpoint, fingerprint
 from wideangle.types import Array, Key, Scalar
 
@@ -237,7 +238,7 @@ def _mean_scales(expert: ExpertLikelihood, n_columns: int) -> Pair[float]:
     has length :math:`\sqrt p`, so the means are :math:`1/\sqrt p`. For a quantity they are those
     that predicted best on small tables; see docs/regression.md.
     """
-    if expert.floor is not None:
+    if not expert.alike:
         return Pair(GATE_SCALE, MEAN_SCALE)
     mean = 1.0 / math.sqrt(n_columns)
     return Pair(mean, mean)
@@ -267,18 +268,14 @@ def _build_prior(name: str, prior: Any, inference: Settings, n: int, size: int) 
 
 
 def _directions(prior: Any, inference: Settings, n: int, size: int) -> MutualAngular:
-    if size < 2:  # noqa: PLR2004
-        raise ValueError(
-            f"prior={prior}: X has one column, and directions need two; use prior='gaussian' or "
-            "fit_intercept=True."
-        )
     if isinstance(prior, VonMisesFisherPrior):
         # Independent directions; without a mean direction they are uniform.
         return MutualAngular(n, size, np.float32(0.0), "independent")
     kind = prior.kind or ("II" if isinstance(inference, Variational) else "I")
     if prior.concentration is None:
         cosine = COSINE if prior.cosine is None else prior.cosine
-        return MutualAngular.from_cosine(n, size, np.float32(cosine), kind)
+        # On the host: a program for each number of columns would take longer to compile.
+        return MutualAngular(n, size, np.float32(inverse_on_host(cosine, size)), kind)
     return MutualAngular(n, size, np.float32(prior.concentration), kind)
 
 

@@ -22,7 +22,7 @@ from wideangle.mixture_of_experts.collapsed import (
     negative_kl,
 )
 from wideangle.mixture_of_experts.coordinates import Priors, as_weights
-from wideangle.mixture_of_experts.data import Data, chunks, seed_of
+from wideangle.mixture_of_experts.data import Data, chunks, fill, seed_of
 from wideangle.mixture_of_experts.guides import Guide, Guides, VmfGuide, start
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
 from wideangle.mixture_of_experts.task import (
@@ -43,7 +43,7 @@ from wideangle.priors.learning import update_prior
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
-from wideangle.types import Array, Components, Key, as_targets
+from wideangle.types import Array, Components, Key, as_dense, as_targets
 
 RATE = 0.02
 """Largest learning rate of locations; the others have twice as much."""
@@ -57,6 +57,8 @@ M_STEPS, M_DRAWS = (0.3, 0.5, 0.7), 32
 """When in the run priors are learned: after the first search, before the last refinement; and the
 number of draws used."""
 FEW_ROWS, MANY_ROWS, COOL = 500, 2000, 0.35
+ROUGH_STEPS = 100
+"""Objectives averaged for a rough bound."""
 ELBO_DRAWS, POSTERIOR_DRAWS = 32, 64
 """Number of draws for the reported bound, and draws kept of each start."""
 
@@ -134,11 +136,27 @@ def fit_starts(
     task: Task,
     data: Data,
     *,
+    dtype: Any = np.float32,
+    **options: Any,
+) -> list[VariationalFit]:
+    """Approximations from several starts with an estimate of the bound; see there for options."""
+    key_report = random.split(key, 3)[2]
+    fits = approximations(key, task, data, dtype=dtype, **options)
+    keys = random.split(key_report, len(fits))
+    return [assess(one, fit, data, dtype) for one, fit in zip(keys, fits, strict=True)]
+
+
+def approximations(
+    key: Key,
+    task: Task,
+    data: Data,
+    *,
     checkpoint: Checkpoint | None = None,
     stream: Stream | None = None,
     dtype: Any = np.float32,
+    rough: bool = False,
 ) -> list[VariationalFit]:
-    r"""Maximise the collapsed bound from several starts at once, and estimate its final value.
+    r"""Maximise the collapsed bound from several starts at once.
 
     Parameters
     ----------
@@ -152,6 +170,8 @@ def fit_starts(
     stream
         Where minibatches come from, ``seed -> batches``. ``data`` is then a sample of the rows,
         weighted to stand for all of them: starts and the bound at the end come from it.
+    rough
+        Whether to estimate the bounds of the approximations from some more noise.
 
     Notes
     -----
@@ -164,18 +184,26 @@ def fit_starts(
     tau = usual_temperature(float(np.sum(weights))) if isinstance(tau, str) else tau
     task = task._replace(priors=Pair(*(_closed_form(p, chosen.guide) for p in task.priors)))
     # The first of three keys is not used: the others are those of earlier versions.
-    key_climb, key_report = random.split(key, 3)[1:]
+    key_climb = random.split(key, 3)[1]
     with checkpoint or nullcontext():
-        result, priors = _climb(key_climb, task, data, tau, checkpoint, stream, dtype)
+        result, priors, bounds = _climb(
+            key_climb, task, data, tau, checkpoint, stream, dtype, rough
+        )
     if checkpoint is not None and not result.interrupted:
         checkpoint.remove(may_fail=True)
-    fits = []
-    for place, key_start in enumerate(random.split(key_report, chosen.n_starts)):
-        guides = jax.tree.map(lambda leaf, place=place: leaf[place], result.state.position)
-        trace = result.trace[:, place]
-        fit = VariationalFit(guides, task.expert, priors, float(tau), trace, result.interrupted)
-        fits.append(assess(key_start, fit, data, dtype))
-    return fits
+    reached = jax.tree.map(np.asarray, result.state.position)
+    return [
+        VariationalFit(
+            jax.tree.map(lambda leaf, place=place: leaf[place], reached),
+            task.expert,
+            priors,
+            float(tau),
+            result.trace[:, place],
+            result.interrupted,
+            float(bounds[place]),
+        )
+        for place in range(chosen.n_starts)
+    ]
 
 
 def _climb(
@@ -186,16 +214,17 @@ def _climb(
     checkpoint: Checkpoint | None,
     stream: Stream | None,
     dtype: Any,
-) -> tuple[Ascent, Priors]:
-    """Maximise from new starts or from a checkpoint; also returns the priors learned so far."""
+    rough: bool,
+) -> tuple[Ascent, Priors, np.ndarray]:
+    """Maximise from new starts or from a checkpoint; also returns the priors learned so far.
+
+    And rough estimates of the bounds at temperature 1, if wanted.
+    """
     keys = random.split(key, 4)
     chosen, expert, priors = task.inference, task.expert, task.priors
     n, n_starts = priors.gate.n_components, chosen.n_starts
-    seed = seed_of(keys[0])
-    mesh = current_mesh()
-    batches: Any = Minibatches(seed, *data, chosen.batch_size, dtype, mesh)
-    if stream is not None:
-        batches = stream(seed)
+    mesh, seed = current_mesh(), seed_of(keys[0])
+    batches = _batches_of(seed, data, chosen.batch_size, dtype) if stream is None else stream(seed)
     state = begin(start(keys[1], chosen.guide, priors, expert, data, n_starts, dtype))
     traces, interrupted = [np.zeros((0, n_starts))], False
     if checkpoint is not None:
@@ -209,30 +238,44 @@ def _climb(
             whole = np.concatenate([*traces[1:], trace])
             checkpoint((state, jax.tree.leaves(priors)), {"trace": whole.T})
 
-    for stop in (*m_steps(n_steps, task.learn), n_steps):
-        if interrupted or int(state.step[0]) > stop:
-            continue
-        temperatures = np.full(n_starts, temperature)
-        part = ascend(
+    def climbed(state: AscentState, temperature: float, rates: Guides, **options: Any) -> Ascent:
+        constants = terms(priors, np.full(n_starts, temperature), task.regulariser, dtype)
+        return ascend(
             keys[3],
             Objective(expert, mesh),
             state,
             batches,
-            (table, terms(priors, temperatures, task.regulariser, dtype)),
-            rates=rates_of(state.position),
-            n_steps=n_steps,
-            until=stop,
-            verbose=task.verbose,
-            callback=save,
+            (table, constants),
+            rates=rates,
             mesh=mesh,
+            **options,
         )
+
+    rates = rates_of(state.position)
+    usual: dict[str, Any] = {"n_steps": n_steps, "verbose": task.verbose, "callback": save}
+    for stop in (*m_steps(n_steps, task.learn), n_steps):
+        if interrupted or int(state.step[0]) > stop:
+            continue
+        part = climbed(state, temperature, rates, until=stop, **usual)
         state, interrupted = part.state, part.interrupted
         traces.append(part.trace)
         if stop < n_steps and not interrupted:
             # Depends on q alone: a run continued from here repeats it exactly.
             key_m = random.fold_in(keys[1], stop)
             priors = learned(key_m, state.position, priors, task.learn)
-    return Ascent(state, np.concatenate(traces), interrupted), priors
+    bounds = np.full(n_starts, np.nan)
+    if rough and not interrupted:
+        # The program of the fit, which stands still: nothing more is compiled.
+        still = jax.tree.map(lambda _: 0.0, rates)
+        last = climbed(begin(state.position), 1.0, still, n_steps=ROUGH_STEPS, verbose=False)
+        bounds = last.trace.mean(axis=0)
+    return Ascent(state, np.concatenate(traces), interrupted), priors, bounds
+
+
+def _batches_of(seed: int, data: Data, size: int, dtype: Any) -> Minibatches:
+    if data.rows.shape[0] <= size:  # padded: many sizes share one program
+        data = fill(data._replace(rows=as_dense(data.rows, slice(None), dtype)))
+    return Minibatches(seed, *data, size, dtype, current_mesh())
 
 
 def _loaded(
@@ -344,6 +387,8 @@ def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> Variational
     being that at the mean: a control variate of mean 0 that removes the first-order error.
     """
     key_draws, key_prior = random.split(key)
+    targets, weights = as_targets(data.targets, dtype), np.asarray(data.weights, dtype)
+    data = Data(data.rows, targets, weights)
     draws, mean, sums = fit.sample(key_draws, ELBO_DRAWS), fit.mean, None
     for part, chunk in chunks(data.rows, dtype):
         pad = (0, len(chunk) - (part.stop - part.start))

@@ -1,7 +1,7 @@
 """Pictures of fitted models: every function takes a fitted model and returns a figure.
 
 Needs matplotlib, which the ``report`` extra brings; it is imported when a picture is drawn. Colours
-can be told apart with any colour vision, and nothing global is changed: no pyplot, no settings.
+suit any colour vision, and nothing global is changed: no pyplot, no settings.
 """
 
 from wideangle.plots.angles import angle_distribution, angle_heatmap

@@ -38,7 +38,9 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Figure:
     if n <= _MOST_WRITTEN:
         style.write_in_cells(ax, image, shown, "{:.0f}")
     style.tidy(ax, f"Angles between {present(model).noun}s")
-    _number_ticks(ax, n)
+    places = np.arange(0, n, max(1, n // 15))
+    ax.set_xticks(places, labels=places + 1)
+    ax.set_yticks(places, labels=places + 1)
     style.frameless(ax)
     style.lines_between_cells(ax, n, n)
     bar = style.colour_bar(image, ax, "")
@@ -47,17 +49,11 @@ def angle_heatmap(model: Any, *, ax: Any = None) -> Figure:
     return ax.figure
 
 
-def _number_ticks(ax: Any, n: int) -> None:
-    step = max(1, n // 15)
-    places = np.arange(0, n, step)
-    ax.set_xticks(places, labels=places + 1)
-    ax.set_yticks(places, labels=places + 1)
-
-
 def angle_distribution(model: Any, *, ax: Any = None, n_sets: int = 500, seed: int = 0) -> Figure:
     """Angles of all pairs in posterior draws (bars) against draws of the prior (line).
 
-    Where the bars leave the line the data spoke; where both agree nothing but the prior did.
+    Where the bars differ from the line, the data have changed the angles; where both agree,
+    the angles come from the prior alone.
 
     Parameters
     ----------

@@ -35,12 +35,17 @@ def trace(model: Any, name: str | None = None, *, ax: Any = None) -> Figure:
     """
     name, values = _chosen(model, name)
     ax = style.axes_for(ax, 5.6, 2.3)
-    for chain, line in enumerate(values):
-        ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), lw=0.9,
-                alpha=0.85, label=f"chain {chain + 1}")  # fmt: skip
-    style.tidy(ax, f"{in_words(name, present(model).words).capitalize()}{_verdict(values)}", "draw")
-    ax.set_xlim(1, max(values.shape[1], 2))
+    _lines(ax, values, in_words(name, present(model).words).capitalize(), lw=0.9)
     return ax.figure
+
+
+def _lines(ax: Any, values: np.ndarray, title: str, y: str = "", **look: Any) -> None:
+    """A line for each chain, and in the title whether they agree."""
+    for chain, line in enumerate(values):
+        ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), alpha=0.85,
+                label=f"chain {chain + 1}", **look)  # fmt: skip
+    style.tidy(ax, title + _verdict(values), "draw", y)
+    ax.set_xlim(1, max(values.shape[1], 2))
 
 
 def _chosen(model: Any, name: str | None) -> tuple[str, np.ndarray]:
@@ -67,8 +72,8 @@ def _verdict(values: np.ndarray) -> str:
 def component_count(model: Any, *, ax: Any = None) -> Figure:
     """Number of components along the draws; dashed: those that the fitted model shows.
 
-    Draws of a latent feature model also hold small features that explain nothing, which the prior
-    puts there: lines above the dashed one are no fault.
+    Draws of a latent feature model also hold small features that explain nothing, which come from
+    the prior: lines above the dashed one are no problem.
 
     Parameters
     ----------
@@ -84,13 +89,9 @@ def component_count(model: Any, *, ax: Any = None) -> Figure:
     if ax is None:
         figure = style.new_figure(5.6, 2.6)
         ax, side = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
-    for chain, line in enumerate(values):
-        ax.plot(np.arange(1, len(line) + 1), line, color=style.colour(chain), lw=1,
-                alpha=0.85, drawstyle="steps-mid", label=f"chain {chain + 1}")  # fmt: skip
+    words = in_words(name, shown.words)
+    _lines(ax, values, f"Number of {shown.noun}s", words, lw=1, drawstyle="steps-mid")
     ax.axhline(n_shown, color=style.INK, lw=1, ls="--", label="of the model")
-    title = f"Number of {shown.noun}s{_verdict(values)}"
-    style.tidy(ax, title, "draw", in_words(name, shown.words))
-    ax.set_xlim(1, max(values.shape[1], 2))
     ax.set_ylim(bottom=0)
     ax.yaxis.get_major_locator().set_params(integer=True)
     if side is not None:
@@ -103,14 +104,14 @@ def component_count(model: Any, *, ax: Any = None) -> Figure:
     return ax.figure
 
 
-def rank_counts(values: np.ndarray, n_bins: int = 10, seed: int = 0) -> np.ndarray:
+def rank_counts(values: np.ndarray, n_bins: int = 10) -> np.ndarray:
     """How often the draws of each chain fall into each bin of joint ranks, (chain, bin).
 
     Draws of equal value are put in random order: chains that agree then have flat counts also for
     whole numbers.
     """
     flat = values.ravel()
-    shuffle = np.random.default_rng(seed).permutation(flat.size)
+    shuffle = np.random.default_rng(0).permutation(flat.size)
     rank = np.empty(flat.size, int)
     rank[shuffle[np.argsort(flat[shuffle], kind="stable")]] = np.arange(flat.size)
     place = (rank * n_bins // flat.size).reshape(values.shape)

@@ -9,7 +9,6 @@ import numpy as np
 
 from wideangle.base import present
 from wideangle.plots import numbers, style
-from wideangle.presentation.family import Presentation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +33,7 @@ def component_images(
     shown = present(model)
     images = _image_stack(model, shape)[:n_most]
     n = len(images)
-    _check_some(shown)
+    numbers.check_some(shown)
     columns = columns or min(n, 8)
     lines = -(-n // columns)
     height, width = shape
@@ -53,11 +52,6 @@ def component_images(
         for spine in ax.spines.values():
             spine.set_color(style.PALE)
     return figure
-
-
-def _check_some(shown: Presentation) -> None:
-    if len(shown.vectors()) == 0:
-        raise ValueError(f"the model has no {shown.noun}s to draw.")
 
 
 def _image_stack(model: Any, shape: tuple[int, int]) -> np.ndarray:
@@ -90,7 +84,7 @@ def top_words(
     """
     shown = present(model)
     words, shares = shown.entry_names(names), shown.training_shares()
-    _check_some(shown)
+    numbers.check_some(shown)
     found = shown.vectors()[:n_most]
     columns = min(len(found), 4)
     lines = -(-len(found) // columns)
@@ -131,7 +125,7 @@ def component_weights(
         Where to draw, for one panel; by default on a new figure.
     """
     shown = present(model)
-    _check_some(shown)
+    numbers.check_some(shown)
     words, tables = shown.entry_names(names), shown.weights()
     size = np.abs(np.stack(list(tables.values()))).max(axis=(0, 1))
     chosen = numbers.largest(size, n_most)

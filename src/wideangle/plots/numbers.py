@@ -7,10 +7,17 @@ from typing import Any
 import numpy as np
 
 from wideangle.base import present
+from wideangle.presentation.family import Presentation
 from wideangle.sphere.geometry import normalise, pairwise_angles
 
 PRIOR_ENTRIES = 20_000_000
 """Most numbers drawn from a prior at once."""
+
+
+def check_some(shown: Presentation) -> None:
+    """Refuse a model without components."""
+    if len(shown.vectors()) == 0:
+        raise ValueError(f"the model has no {shown.noun}s to draw.")
 
 
 def angles(model: Any) -> np.ndarray:
@@ -44,6 +51,14 @@ def prior_angles(model: Any, n_sets: int = 500, seed: int = 0) -> np.ndarray:
 
 def _degrees(sets: Any) -> np.ndarray:
     return np.degrees(np.asarray(pairwise_angles(normalise(np.asarray(sets)))))
+
+
+def grid_over(points: np.ndarray, n: int, margin: float) -> tuple[np.ndarray, ...]:
+    """Places (n,) along both axes that cover points (N, 2) and a margin, and all pairs of them."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = margin * np.where(high > low, high - low, 1.0)
+    x, y = np.linspace(low - room, high + room, n).T
+    return x, y, np.stack([g.ravel() for g in np.meshgrid(x, y)], axis=1)
 
 
 def plane_of(activations: np.ndarray) -> np.ndarray:

@@ -33,9 +33,8 @@ def activation_matrix(model: Any, X: Any, *, n_most: int = 400, ax: Any = None) 
         Where to draw; by default on a new figure.
     """
     shown = present(model)
+    numbers.check_some(shown)
     used = np.asarray(shown.activations(X))
-    if used.shape[1] == 0:
-        raise ValueError(f"the model has no {shown.noun}s to draw.")
     chosen = evenly(len(used), n_most)
     used = used[chosen][row_order(used[chosen])]
     n = used.shape[1]
@@ -86,12 +85,11 @@ def component_map(
         Where to draw; by default on a new figure.
     """
     shown = present(model)
+    numbers.check_some(shown)
     chosen = evenly(X.shape[0], n_most)
     X = X[chosen] if not hasattr(X, "iloc") else X.iloc[chosen]
     labels = None if y is None else np.asarray(y)[chosen]
     used = np.asarray(shown.activations(X))
-    if used.shape[1] == 0:
-        raise ValueError(f"the model has no {shown.noun}s to draw.")
     leader = np.argmax(used, axis=1)
     ax = style.axes_for(ax, 5.2, 3.9)
     direct = model.n_features_in_ == 2  # noqa: PLR2004
@@ -114,17 +112,13 @@ def component_map(
 def _background(ax: Any, shown: Presentation, points: np.ndarray) -> None:
     from matplotlib.colors import to_rgb
 
-    low, high = points.min(axis=0), points.max(axis=0)
-    margin = 0.06 * np.where(high > low, high - low, 1.0)
-    low, high = low - margin, high + margin
-    axes = [np.linspace(low[i], high[i], GRID) for i in (0, 1)]
-    grid = np.stack([g.ravel() for g in np.meshgrid(*axes)], axis=1)
+    x, y, grid = numbers.grid_over(points, GRID, 0.06)
     used = shown.activations(grid)
     shades = np.array([to_rgb(style.colour(k)) for k in range(used.shape[1])])
     mixed = 0.55 + 0.45 * (used @ shades)  # paler, so that points stand out
     ax.imshow(
         np.clip(mixed, 0, 1).reshape(GRID, GRID, 3), origin="lower", aspect="auto",
-        extent=(low[0], high[0], low[1], high[1]), interpolation="bilinear",
+        extent=(x[0], x[-1], y[0], y[-1]), interpolation="bilinear",
     )  # fmt: skip
 
 

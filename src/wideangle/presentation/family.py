@@ -45,7 +45,7 @@ class Presentation(ABC):
     The estimator names its class in the attribute ``presentation``, and has in addition to
     scikit-learn's methods ``trace_`` (Draws of numbers that can be compared between chains),
     ``diagnostics_`` (their summary, None without chains), ``diversity_``, ``save`` and ``load``,
-    and the parameters ``checkpoint``, ``verbose`` and ``random_state``.
+    the parameters ``verbose`` and ``random_state``, and ``checkpoint`` where it :meth:`resumes`.
     """
 
     title: ClassVar[str] = "a model"
@@ -157,7 +157,7 @@ class Presentation(ABC):
     @property
     def interrupted(self) -> bool:
         """Whether the fit was stopped before its end."""
-        return False
+        return bool(getattr(self.model, "notes_", {}).get("interrupted"))
 
     @abstractmethod
     def facts(self) -> list[tuple[str, str]]:

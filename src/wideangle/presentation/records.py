@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MODEL, LENGTH = "The model", "How long to run"
 """Headings of options in the help of a command."""
-MOST_ROWS = 2000
+_MOST_ROWS = 2000
 _MOST_ENTRIES = 2_000_000
 """Largest number of entries in a sample, since reconstructions are dense."""
 
@@ -53,7 +53,7 @@ class Sample:
 
 def sampled_rows(n_rows: int, n_columns: int) -> np.ndarray:
     """Indices of the rows of a sample, evenly spread."""
-    return evenly(n_rows, min(MOST_ROWS, max(50, _MOST_ENTRIES // n_columns)))
+    return evenly(n_rows, min(_MOST_ROWS, max(50, _MOST_ENTRIES // n_columns)))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def sampling_options(
             least=1e-3, panel=LENGTH,
         ),
         Option(
-            "--jobs", "inference__n_jobs", int, "Threads of the fit.", "all cores", least=1,
+            "--jobs", "n_jobs", int, "Threads of the fit.", "all cores", least=1,
             panel=LENGTH,
         ),
         Option(

@@ -33,7 +33,7 @@ LEVELS = 256
 
 
 class DeterminantalComponents(ComponentPrior):
-    r"""K vectors that avoid each other through a determinant (paper: DPP baseline).
+    r"""K vectors that repel each other: a determinantal point process (the paper's DPP).
 
     Parameters
     ----------

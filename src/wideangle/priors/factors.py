@@ -66,8 +66,8 @@ class VmfGammaFactors(NamedTuple):
     def entropy_to_uniform(self) -> Array:
         """Entropy, with that of the directions relative to uniform ones (see `vmf.entropy`).
 
-        The constant K log area(p) is left out here and in :func:`expected_log_prior`, where it
-        would cancel, but in float32 swamp the rest.
+        The constant K log area(p) is left out here and in :func:`expected_log_prior`: it cancels in
+        their difference, and is so large that float32 would lose the digits of the rest.
         """
         angular = vmf.entropy_to_uniform(self.concentrations, self.dim)
         radial = (

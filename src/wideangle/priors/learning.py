@@ -46,7 +46,9 @@ def update_prior(
 
 def _update_first(prior: MutualAngular, posterior: Components | VmfGammaFactors) -> Array:
     r""":math:`\mu_0`: the mean direction of the first component (of all, if independent)."""
-    rows = _mean_rows(posterior)
+    factors = isinstance(posterior, VmfGammaFactors)
+    rows = posterior.expected_directions if factors else posterior.directions
+    rows = jnp.mean(rows.reshape(-1, *rows.shape[-2:]), axis=0)
     total = jnp.sum(rows, axis=0) if prior.kind == "independent" else rows[0]
     return normalise(total)
 
@@ -80,10 +82,3 @@ def update_magnitudes(
 
     shape = lax.fori_loop(0, 12, newton, jnp.minimum(0.5 / gap, max_shape))
     return shape, shape / mean
-
-
-def _mean_rows(posterior: Components | VmfGammaFactors) -> Array:
-    """Posterior mean of every direction, shape (K, p)."""
-    factors = isinstance(posterior, VmfGammaFactors)
-    rows = posterior.expected_directions if factors else posterior.directions
-    return jnp.mean(rows.reshape(-1, *rows.shape[-2:]), axis=0)

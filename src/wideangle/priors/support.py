@@ -35,7 +35,6 @@ class _OfLengths:
         self.spread = spread
 
     def tree_flatten(self) -> Any:
-        """Both are data."""
         return (self.log_length, self.spread), (("log_length", "spread"), {})
 
     def eq(self, other: object, static: bool = False) -> Any:

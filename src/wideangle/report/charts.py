@@ -13,6 +13,7 @@ import numpy as np
 
 from wideangle.convergence import in_words
 from wideangle.plots import numbers
+from wideangle.plots.angles import BIN
 from wideangle.plots.calibration import outcomes
 from wideangle.plots.chains import rank_counts
 from wideangle.plots.rows import row_order
@@ -30,7 +31,6 @@ _MOST_LINES = 60
 """Components in a heat map; more would be lines of a pixel."""
 _MOST_DRAWS = 1000
 GRID = 61
-BIN = 5.0
 LONGEST = 60
 MARKS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
 """Signs that mean something to Plotly, the ampersand first."""
@@ -42,7 +42,6 @@ Figure = dict[str, Any]
 
 
 def _figure(data: list[Figure], x: Figure, y: Figure, height: int = 420, **layout: Any) -> Figure:
-    """Traces with their axes."""
     return {"data": data, "layout": {"xaxis": x, "yaxis": y, **layout}, "height": height}
 
 
@@ -185,10 +184,7 @@ def component_map(run: Run) -> Figure | None:
 
 def _regions(run: Run, points: np.ndarray) -> Figure:
     """The component that leads at each place of the plane."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    margin = 0.05 * np.where(high > low, high - low, 1.0)
-    x, y = (np.linspace(low[i] - margin[i], high[i] + margin[i], GRID) for i in (0, 1))
-    grid = np.stack([g.ravel() for g in np.meshgrid(x, y)], axis=1)
+    x, y, grid = numbers.grid_over(points, GRID, 0.05)
     used = run.presentation.activations(grid)
     leader, n = np.argmax(used, axis=1).reshape(GRID, GRID), used.shape[1]
     steps = [[e, colour(k)] for k in range(n) for e in (k / n, (k + 1) / n)]

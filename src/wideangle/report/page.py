@@ -37,6 +37,8 @@ _LABEL = 24
 ALIKE = 25.0
 """Degrees below which two components are nearly the same."""
 _MOST_PAIRS = 3
+_UNKNOWN = ("rhat", "ess", "r2")
+"""Numbers that may have no value: without chains, and of held-out rows that are all alike."""
 
 
 def write(run: Run, output: Path) -> None:
@@ -71,7 +73,7 @@ def render(run: Run) -> str:
         cautions=cautions(run),
         parts=sorted(components, key=lambda part: -part.share),
         columns=shown.component_columns(run),
-        first=_first_shown(components),
+        first=max(components, key=lambda part: part.share, default=None),
         pictures=pictures,
         chains=chains,
         doubtful=parts.doubtful_rows(run),
@@ -88,10 +90,10 @@ def render(run: Run) -> str:
 
 
 def check_scores(run: Run) -> None:
-    """Refuse scores that are not known; only errors of scores and R-hat may be so."""
+    """Refuse scores that are not known; only errors of scores and :data:`_UNKNOWN` may be so."""
     for name, value in run.metrics.items():
         score = name.removesuffix("_error")
-        may_be_unknown = name in ("rhat", "ess") or (score != name and score in run.metrics)
+        may_be_unknown = name in _UNKNOWN or (score != name and score in run.metrics)
         if value is None and not may_be_unknown:
             place = "metrics.json" if run.path is None else run.path / "metrics.json"
             raise StorageError(f"{place}: {name!r} is null, and a page shows numbers; train again.")
@@ -155,11 +157,6 @@ def _pairs(run: Run) -> list[tuple[float, int, int]]:
     table = numbers.angles(run.model)
     pairs = zip(*np.triu_indices(len(table), 1), strict=True)
     return sorted((float(table[i, j]), int(i) + 1, int(j) + 1) for i, j in pairs)
-
-
-def _first_shown(components: list[parts.Part]) -> parts.Part | None:
-    """The component that most rows use."""
-    return max(components, key=lambda part: part.share, default=None)
 
 
 def _for_script(components: list[parts.Part], pictures: Any, chains: Any) -> dict[str, Any]:

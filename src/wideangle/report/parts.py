@@ -51,12 +51,10 @@ class Part:
 
 def image_shape(run: Run) -> tuple[int, int] | None:
     """Height and width of a row as an image, if the run has a shape and the columns agree."""
-    given = run.settings.get("image_shape")
-    if not (isinstance(given, (list, tuple)) and len(given) == 2):  # noqa: PLR2004
-        return None
-    height, width = (int(n) if isinstance(n, (int, float)) else 0 for n in given)
-    fits = min(height, width) > 0 and height * width == len(run.columns)
-    return (height, width) if fits else None
+    match run.settings.get("image_shape"):
+        case [int(height), int(width)] if height > 0 and height * width == len(run.columns):
+            return height, width
+    return None
 
 
 def parts_of(run: Run) -> list[Part]:

@@ -40,14 +40,7 @@ PARTS = (MODEL, "settings.json", "metrics.json", "frame.json", SAMPLE)
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
-    """The run in a folder.
-
-    Raises
-    ------
-    StorageError
-        The folder is not there, is no run, is incomplete, or a file in it was changed; the
-        message is one sentence.
-    """
+    """The run in a folder; StorageError if it is none, is incomplete, or was changed."""
     folder = Path(path)
     about = _about(folder)
     for name in PARTS:
@@ -61,8 +54,9 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     ):
         raise StorageError(f"{folder}: its model and its columns do not belong together.")
     settings, metrics = (_plain(folder / name) for name in ("settings.json", "metrics.json"))
-    check_settings(folder / "settings.json", settings)
-    check_metrics(folder / "metrics.json", metrics)
+    _check(folder / "settings.json", settings, SETTINGS)
+    scores = dict.fromkeys(metrics.keys() - METRICS.keys(), SCORE)
+    _check(folder / "metrics.json", metrics, METRICS | scores)
     log = folder / "log.txt"
     return Run(
         about["kind"],
@@ -79,14 +73,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 def write_run(run: Run, path: str | os.PathLike[str], *, force: bool = False) -> Run:
     """Write a run to a folder that appears only when it is complete; the run, with its path.
 
-    Parameters
-    ----------
-    run
-        What to write.
-    path
-        A folder that does not exist yet.
-    force
-        Put it in the place of an earlier run; anything else that exists is left alone.
+    With ``force`` it takes the place of an earlier run; anything else that exists is left alone.
     """
     folder = Path(path)
     check_free(folder, force=force)
@@ -264,7 +251,7 @@ NUMBER_OF_NAME: Check = "an object of numbers", lambda value: _all(value, dict, 
 OBJECT: Check = "an object", lambda value: isinstance(value, dict)
 LIST: Check = "a list", lambda value: isinstance(value, list)
 UNKNOWN: Check = "a number or null", lambda value: value is None or _is_number(value)
-SCORE: Check = (
+SCORE: Check = (  # of a family
     "a number, a list of numbers or null",
     lambda value: value is None or _is_number(value) or _all(value, list, _is_number),
 )
@@ -279,18 +266,8 @@ METRICS: dict[str, Check] = {
 }  # fmt: skip
 
 
-def check_settings(file: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a run of another shape."""
-    _check(file, settings, SETTINGS)
-
-
-def check_metrics(file: Path, metrics: Mapping[str, Any]) -> None:
-    """Refuse metrics of a run of another shape; those of a family are scores."""
-    scores = dict.fromkeys(metrics.keys() - METRICS.keys(), SCORE)
-    _check(file, metrics, METRICS | scores)
-
-
 def _check(file: Path, content: Mapping[str, Any], fields: Mapping[str, Check]) -> None:
+    """Refuse JSON of another shape."""
     for name, (words, good) in fields.items():
         if name not in content:
             raise StorageError(f"{file}: {name!r} is missing; take another copy or train again.")

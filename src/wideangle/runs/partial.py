@@ -21,16 +21,7 @@ _MARK = "wideangle-partial"
 class Partial:
     """``RUN.partial``, made before a fit and removed after it, kept when there is a checkpoint.
 
-    Parameters
-    ----------
-    output
-        Where the run will be.
-    job
-        What is fitted; going on needs the same.
-    resume
-        Go on with what is there.
-    force
-        Begin again, whatever is there.
+    ``resume`` goes on with what is there, for the same job; ``force`` begins again.
     """
 
     def __init__(self, output: Path, job: Job, *, resume: bool, force: bool) -> None:

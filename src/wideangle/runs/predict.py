@@ -11,7 +11,7 @@ from typing import Any
 from wideangle.frames.encode import encode
 from wideangle.frames.labels import targets_of
 from wideangle.frames.read import read_table
-from wideangle.frames.table import Table, TableError
+from wideangle.frames.table import TableError
 from wideangle.presentation.records import Run
 from wideangle.storage.files import write
 
@@ -30,17 +30,7 @@ class Predicted:
 
 
 def predict_file(run: Run, data: Path, *, keep: tuple[str, ...] = ()) -> Predicted:
-    """Predict the rows of a file.
-
-    Parameters
-    ----------
-    run
-        A fitted model with its encoding.
-    data
-        A file with the columns of the training file.
-    keep
-        Columns to copy in front of the predictions.
-    """
+    """Predict the rows of a file; ``keep`` are columns to copy in front of the predictions."""
     import pandas as pd
 
     n_columns = None if run.frame.sources is not None else len(run.frame.columns)
@@ -51,15 +41,10 @@ def predict_file(run: Run, data: Path, *, keep: tuple[str, ...] = ()) -> Predict
     twice = [name for name in values if name in copied]
     if twice:
         raise TableError(f"{data}: column {twice[0]!r} has the name of a prediction; rename it.")
-    scores = _scores(run, encoded.X, table)
-    return Predicted(pd.DataFrame(copied | values), encoded.notes, scores)
-
-
-def _scores(run: Run, X: Any, table: Table) -> dict[str, float]:
-    """Scores where the file has the target."""
     target = run.frame.target
     y = None if target is None else targets_of(table, target)
-    return {} if y is None else run.presentation.score_file(X, y)
+    scores = {} if y is None else run.presentation.score_file(encoded.X, y)
+    return Predicted(pd.DataFrame(copied | values), encoded.notes, scores)
 
 
 def write_predictions(frame: Any, output: Path | None, *, source: Path) -> None:

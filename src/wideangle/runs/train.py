@@ -197,7 +197,6 @@ def _refitted(
 
 
 def _make_model(job: Job) -> Any:
-    """The estimator, not fitted."""
     model = estimator_of(job.kind)(random_state=job.seed).set_params(**job.options)
     if job.checkpoint is not None and model.presentation.resumes(model):
         model.set_params(checkpoint=job.checkpoint)
@@ -245,10 +244,9 @@ def split_rows(n_rows: int, share: float, seed: int, classes: np.ndarray | None 
     chosen = []
     for group in np.unique(groups):
         rows = rng.permutation(np.flatnonzero(groups == group))
-        n_held = min(int(np.floor(share * len(rows) + rng.random())), len(rows) - 1)
-        if classes is None:
-            n_held = min(round(share * len(rows)), len(rows) - 1)
-        chosen.append(rows[:n_held])
+        wanted = share * len(rows)
+        n_held = round(wanted) if classes is None else int(wanted + rng.random())
+        chosen.append(rows[: min(n_held, len(rows) - 1)])
     test = np.sort(np.concatenate(chosen))
     return Split(np.setdiff1d(np.arange(n_rows), test), test)
 
@@ -269,7 +267,8 @@ def _fit(model: Any, job: Job, rows: Rows) -> list[str]:
         done = f"after {count(model.trace_.n_draws, 'draw')}" if chains else "before the end"
         raise Interrupted(f"stopped {done}")
     # The folder moves, and the file of the model should not depend on where it was made.
-    model.set_params(checkpoint=None)
+    if model.presentation.resumes(model):
+        model.set_params(checkpoint=None)
     return list(dict.fromkeys(_said(one.message, model) for one in caught if _ours(one)))
 
 
@@ -284,18 +283,8 @@ def make_run(
 ) -> Run:
     """Score a fitted model and put together what its folder will hold.
 
-    Parameters
-    ----------
-    kind, model, rows
-        Family, fitted estimator, and the rows it was fitted to and is checked with.
-    settings
-        Those of :class:`Run`; time and versions are added.
-    sentences
-        Warnings of the fit.
-    stages
-        Times so far.
-    log
-        Messages so far.
+    Time and versions are added to the ``settings`` of :class:`Run`; ``sentences`` are warnings of
+    the fit.
     """
     facts = present(model).facts()
     with stages.time("score"):

@@ -157,8 +157,8 @@ def angular_spread(vectors: Array, gamma: float | Array = 1.0) -> Array:
     over ordered pairs. The gradient is finite everywhere: zero where two vectors are parallel, and
     at right angles (a kink, the top) that of the acute side.
 
-    Paper: Eq. (12). Mind the difference to the mutual-angular priors: they reward *opposed*
-    vectors, for which Omega is at its minimum. With one component Omega is 0.
+    Paper: Eq. (12). Omega is smallest for *opposed* vectors, which the mutual-angular priors
+    favour. With one component Omega is 0.
     """
     angles = pairwise_angles(normalise(jnp.asarray(vectors)))
     acute = jnp.where(angles > 0.5 * jnp.pi, jnp.pi - angles, angles)

@@ -285,13 +285,15 @@ def kl_divergence(natural: Array, other: Array) -> Array:
 # ---------------------------------------------------------------- the normaliser, evaluated
 
 
-class _Values(NamedTuple):
+class Values(NamedTuple):
+    """G, A and its derivative."""
+
     log_mean: Any
     ratio: Any
     slope: Any
 
 
-def values_on_host(concentration: Any, dim: int) -> _Values:
+def values_on_host(concentration: Any, dim: int) -> Values:
     """G, A and A' in NumPy and double precision: for few numbers there is nothing to compile."""
     return _descend(np.asarray(concentration, np.float64), dim, np)
 
@@ -308,7 +310,7 @@ def inverse_on_host(cosine: Any, dim: int) -> np.ndarray:
     return np.where(cosine > 0, found, 0.0)
 
 
-def _descend(concentration: Any, dim: int, xp: Any = jnp) -> _Values:
+def _descend(concentration: Any, dim: int, xp: Any = jnp) -> Values:
     """Evaluate G, A and A' together: expansion at the raised order, then down to the wanted one."""
     x = xp.asarray(concentration)
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -319,10 +321,10 @@ def _descend(concentration: Any, dim: int, xp: Any = jnp) -> _Values:
         down = 1.0 / (2.0 * j + x * ratio)
         log_mean = log_mean + xp.log1p(x * ratio / (2.0 * j))
         ratio, slope = x * down, (2.0 * j - (x * x) * slope) * down * down
-    return _Values(log_mean, ratio, slope)
+    return Values(log_mean, ratio, slope)
 
 
-def _expansion(x: Any, order: float, terms: int, xp: Any) -> _Values:
+def _expansion(x: Any, order: float, terms: int, xp: Any) -> Values:
     """Debye expansion of G and its two derivatives in x at a (large) order."""
     z = x / order
     w = xp.sqrt(1.0 + z * z)
@@ -343,7 +345,7 @@ def _expansion(x: Any, order: float, terms: int, xp: Any) -> _Values:
         - t * t * (t * t - 0.5) / order
         - t**3 * (bend * (3.0 * t * t - 2.0) - t * fall * curvature) / order
     ) / order
-    return _Values(log_mean, ratio, slope)
+    return Values(log_mean, ratio, slope)
 
 
 def _horner(coefficients: np.ndarray, t: Any, xp: Any) -> Any:

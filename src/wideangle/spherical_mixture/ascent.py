@@ -15,7 +15,13 @@ import scipy.sparse as sp
 
 from wideangle.infer.run import Progress
 from wideangle.messages import warn
-from wideangle.spherical_mixture.centres import CentrePrior, Centres, begin_centres, update_centres
+from wideangle.spherical_mixture.centres import (
+    CentrePrior,
+    Centres,
+    begin_centres,
+    update_factors,
+    update_points,
+)
 from wideangle.spherical_mixture.rows import MemoryRows, Rows, Statistics, gather
 from wideangle.spherical_mixture.task import Fitted, Mixture, Task
 from wideangle.spherical_mixture.weights import WeightFactors, fit_weights
@@ -111,7 +117,8 @@ def improve(state: State, found: Statistics, task: Task) -> State:
     weights = fit_weights(
         found.counts, state.weights.alpha, infinite=task.infinite, learn=task.learn_alpha
     )
-    return State(update_centres(found, state.centres, task.prior, factors=task.factors), weights)
+    update = update_factors if task.factors else update_points
+    return State(update(found, state.centres, task.prior), weights)
 
 
 # ---------------------------------------------------------------- starts

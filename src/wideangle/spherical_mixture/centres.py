@@ -93,22 +93,16 @@ def begin_centres(
     return Centres(natural, directions, kappas, values_on_host(kappas, dim).log_mean, -np.inf)
 
 
-def update_centres(
-    found: Statistics, before: Centres, prior: CentrePrior, *, factors: bool
-) -> Centres:
-    """A step in the centres and concentrations that raises the bound."""
-    return (_update_factors if factors else _update_points)(found, before, prior)
-
-
 def _climb(
     objective: Callable[[np.ndarray], float],
     start: np.ndarray,
-    along: Callable[[float], np.ndarray],
+    step: np.ndarray,
+    place: Callable[[np.ndarray], np.ndarray] = lambda point: point,
 ) -> np.ndarray:
-    """The first of ``along(1), along(1/2), ...`` that is no worse than the start."""
+    """The first after a whole step, half of it, ... that is no worse than the start."""
     level = objective(start)
     for turn in range(HALVINGS):
-        tried = along(0.5**turn)
+        tried = place(start + 0.5**turn * step)
         if objective(tried) >= level:
             return tried
     return start
@@ -117,7 +111,8 @@ def _climb(
 # ---------------------------------------------------------------- points
 
 
-def _update_points(found: Statistics, before: Centres, prior: CentrePrior) -> Centres:
+def update_points(found: Statistics, before: Centres, prior: CentrePrior) -> Centres:
+    """A step in the centres and concentrations that raises the bound."""
     directions, kappas = before.natural, before.concentrations
     dim = directions.shape[1]
     for _ in range(TURNS):
@@ -128,9 +123,7 @@ def _update_points(found: Statistics, before: Centres, prior: CentrePrior) -> Ce
 
         slope = pull + chain(directions, prior)[1]
         goal = np.where(np.any(slope != 0, axis=1, keepdims=True), unit(slope), directions)
-        step = goal - directions
-        start = directions
-        directions = _climb(objective, start, lambda t, a=start, b=step: unit(a + t * b))
+        directions = _climb(objective, directions, goal - directions, unit)
         along = np.sum(found.resultants * directions, axis=1)
         level = (prior.rows * prior.cosine + along) / (prior.rows + found.counts)
         kappas = inverse_on_host(np.maximum(level, 0.0), dim)
@@ -167,7 +160,7 @@ def chain(means: np.ndarray, prior: CentrePrior) -> tuple[float, np.ndarray]:
         axis = np.where(known, before / length, 0.0)
         cosine = np.sum(axis * later, axis=1, keepdims=True)
         turned = np.where(known, (later - cosine * axis) / length, 0.0)
-        slope = -strength * (_shifted(axis) + _sums_after(turned))
+        slope = -strength * (np.concatenate([np.zeros_like(axis[:1]), axis]) + _sums_after(turned))
         constant = np.sum(known) * float(values_on_host(strength, dim).log_mean)
         return float(-strength * cosine.sum()) - constant, slope
     scatter = 1.0 - np.sum(means**2, axis=1)
@@ -182,10 +175,6 @@ def chain(means: np.ndarray, prior: CentrePrior) -> tuple[float, np.ndarray]:
     return float(-strength * np.sum(before * later) - value.log_mean.sum()), slope
 
 
-def _shifted(rows: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros_like(rows[:1]), rows])
-
-
 def _sums_after(rows: np.ndarray) -> np.ndarray:
     """For each position, the sum over the later steps of the chain."""
     sums = np.cumsum(rows[::-1], axis=0)[::-1]
@@ -195,7 +184,8 @@ def _sums_after(rows: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- factors
 
 
-def _update_factors(found: Statistics, before: Centres, prior: CentrePrior) -> Centres:
+def update_factors(found: Statistics, before: Centres, prior: CentrePrior) -> Centres:
+    """The same for distributions of them."""
     natural, kappas = before.natural, before.concentrations
     dim = natural.shape[1]
     means = _means(natural)
@@ -206,9 +196,7 @@ def _update_factors(found: Statistics, before: Centres, prior: CentrePrior) -> C
             means = _means(tried)
             return float(np.sum(pull * means)) + chain(means, prior)[0] + _entropy(tried)
 
-        step = pull + chain(means, prior)[1] - natural
-        start = natural
-        natural = _climb(objective, start, lambda t, a=start, b=step: a + t * b)
+        natural = _climb(objective, natural, pull + chain(means, prior)[1] - natural)
         means = _means(natural)
         slopes = prior.rows * prior.cosine + np.sum(found.resultants * means, axis=1)
         totals = prior.rows + found.counts

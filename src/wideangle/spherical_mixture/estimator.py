@@ -60,16 +60,16 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     inference : name or settings object
         ``"map"`` (:class:`~wideangle.Maximise`) maximises over centres and concentrations,
         ``"mcmc"`` (:class:`~wideangle.Sampling`) draws from the posterior, ``"vi"``
-        (:class:`~wideangle.Variational`) approximates it. Their ``n_jobs`` is the number of
-        threads.
+        (:class:`~wideangle.Variational`) approximates it.
     alpha : float or "learn"
         Total mass of the Dirichlet distribution of the weights, or that of the Dirichlet process:
         small values use few clusters. ``"learn"`` gives it an exponential prior of mean 10.
     tightness : float in (0, 1) or "auto"
         Expected cosine of a row to the centre of its cluster under the prior, which counts as five
         rows in every cluster. ``"auto"`` takes the mean cosine of a first partition.
-    checkpoint : None
-        Fits are short and cannot be saved while they run.
+    n_jobs : int, optional
+        Threads of a fit, as in scikit-learn: -1 is all cores. By default as many as
+        ``joblib.parallel_config`` allows, or all cores. Results do not depend on it.
     verbose : bool or int, optional
         Whether to show a progress bar; by default on a terminal only.
     warm_start : bool
@@ -136,7 +136,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "alpha": [Interval(Real, 1e-4, 1e5, closed="both"), StrOptions({LEARN})],
         "tightness": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
-        "checkpoint": [None],
+        "n_jobs": [Integral, None],
         "verbose": ["verbose", None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -150,7 +150,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         inference: Any = "map",
         alpha: Any = LEARN,
         tightness: Any = "auto",
-        checkpoint: Any = None,
+        n_jobs: int | None = None,
         verbose: bool | None = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -160,7 +160,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         self.inference = inference
         self.alpha = alpha
         self.tightness = tightness
-        self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.warm_start = warm_start
         self.random_state = random_state
@@ -291,10 +291,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         """Most probable cluster of each row."""
         return np.argmax(self.predict_proba(X), axis=1)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
-        """Fit, and return the cluster of each training row."""
-        return self.fit(X, sample_weight=sample_weight).labels_
-
     def score_samples(self, X: Any) -> np.ndarray:
         """Log density of each row on the sphere; for ``"mcmc"`` the log of the mean over draws."""
         X = self._rows(X)
@@ -342,11 +338,9 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         return files.load(cls, path)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are clusters."""
         return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
-        """Accepts sparse input."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

@@ -13,7 +13,8 @@ from wideangle.settings import Sampling
 from wideangle.spherical_mixture.sampling import NEEDED
 from wideangle.spherical_mixture.task import Mixture
 from wideangle.storage import save_bundle
-from wideangle.storage.models import check_numbers, described, plain, read_model, remade
+from wideangle.storage.files import as_finite
+from wideangle.storage.models import check_numbers, described, read_model, remade
 
 KIND = "spherical-mixture"
 _NUMBERS = ("alpha_", "tightness_", "strength_", "n_used_", "n_iter_")
@@ -31,7 +32,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         arrays["labels"] = model.labels_
     meta = described(model) | {
         "numbers": {name: getattr(model, name) for name in _NUMBERS},
-        "notes": plain(model.notes_),
+        "notes": as_finite(model.notes_),
     }
     save_bundle(path, {k: np.asarray(v) for k, v in arrays.items()}, meta, kind=KIND)
 
@@ -42,6 +43,7 @@ def load(cls: type, path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Any:
+    meta["settings"].pop("checkpoint", None)  # once a parameter that could only be None
     model = remade(cls, meta)
     check_numbers(arrays)
     for name in _NUMBERS:
@@ -66,7 +68,6 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
 
 
 def _mixture(arrays: dict[str, np.ndarray], prefix: str, n_axes: int, dim: int) -> Mixture:
-    """A mixture whose arrays fit together."""
     found = Mixture(*(arrays[prefix + name] for name in Mixture._fields))
     shape = found.weights.shape
     good = len(shape) == n_axes + 1 and 0 not in shape

@@ -150,11 +150,6 @@ cosine.
     # ---- the fit
 
     @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return bool(self.model.notes_.get("interrupted"))
-
-    @property
     def _inference(self) -> str:
         return name_of(self.model.inference, INFERENCES)
 
@@ -175,10 +170,7 @@ cosine.
         kappas = np.asarray(model.concentrations_)
         rows = [
             ("clusters in use", f"{model.n_used_:.4g} ({self._limit})"),
-            (
-                "prior, inference",
-                f"{name_of(model.prior, PRIORS)}, {self._inference}",
-            ),
+            ("prior, inference", f"{name_of(model.prior, PRIORS)}, {self._inference}"),
             ("concentrations", f"{kappas.min():.4g} to {kappas.max():.4g}"),
             ("alpha", f"{model.alpha_:.3g}"),
             ("expected cosine to a centre", f"{model.tightness_:.2f}"),

@@ -84,8 +84,9 @@ def fit(chains: Chains, task: Task, rows: MemoryRows, *, began: float) -> Fitted
 
 def mark_of(task: Task, rows: MemoryRows) -> str:
     """A fingerprint of the rows and of all settings but the length of the chains."""
-    usual: Any = clone(task.inference).set_params(n_draws=1, max_time=None)
-    same = task._replace(inference=as_plain(usual), verbose=None)
+    usual: Any = clone(task.inference)
+    usual = as_plain(usual.set_params(n_draws=1, max_time=None))
+    same = task._replace(inference=usual, verbose=None)
     return fingerprint(rows.arrays(), {"task": repr(same)})
 
 

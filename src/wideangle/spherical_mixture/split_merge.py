@@ -31,7 +31,7 @@ from wideangle.infer.kernel import Info, accept, choose, make_info
 from wideangle.priors.mutual_angular import MutualAngular
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise, safe_norm
-from wideangle.sphere.vmf import log_mean_exp
+from wideangle.sphere.vmf import Values, log_mean_exp
 from wideangle.spherical_mixture.state import (
     Chain,
     Problem,
@@ -79,14 +79,6 @@ class Groups(NamedTuple):
     """Its standard deviation."""
     concentrations: Array
     directions: Array
-
-
-class Nearly(NamedTuple):
-    """G, A and A' to within a few per cent."""
-
-    log_mean: Array
-    ratio: Array
-    slope: Array
 
 
 class Places(NamedTuple):
@@ -313,11 +305,11 @@ def usual(cosine: Array, dim: int) -> Array:
     return cosine * (dim - cosine**2) / (1.0 - cosine**2)
 
 
-def nearly(kappa: Array, dim: int) -> Nearly:
-    """Amos's bound (1974), its integral and its derivative."""
+def nearly(kappa: Array, dim: int) -> Values:
+    """G, A and A' to within a few per cent: Amos's bound (1974), its integral and derivative."""
     low, high = 0.5 * (dim - 1), 0.5 * (dim + 1)
     root = jnp.sqrt(kappa**2 + high**2)
     total = low + root
     log_mean = root - high - low * jnp.log(total / (low + high))
     slope = (root * total - kappa**2) / (root * total**2)
-    return Nearly(log_mean, kappa / total, slope)
+    return Values(log_mean, kappa / total, slope)

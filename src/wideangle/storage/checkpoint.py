@@ -190,14 +190,12 @@ class Checkpoint(SavedRun):
         saved.remove()
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, fingerprint: str, every_seconds: float = 30.0
-    ) -> None:
-        super().__init__(path, fingerprint=fingerprint, every_seconds=every_seconds)
-        self._before = 0  # draws of earlier runs, which this run does not have
-        self._pending: tuple[Any, Any] | None = None
-        self._known = False  # what is on disk is ours: loaded or saved by this object
-        self._closed = False
+    _before = 0
+    """Draws of earlier runs, which this run does not have."""
+    _pending: tuple[Any, Any] | None = None
+    _known = False
+    """What is on disk was loaded or saved by this object."""
+    _closed = False
 
     def __call__(self, state: Any, draws: Any) -> None:
         """Take note of where the run is, and save it if it is time."""
@@ -226,17 +224,9 @@ class Checkpoint(SavedRun):
         self._closed = True
 
     def load(self, template: tuple[Any, Any]) -> tuple[Any, Any] | None:
-        """State and draws of the last save, or None if there is none.
+        """State and draws of the last save, or None if there is none; see :meth:`SavedRun.read`.
 
-        Parameters
-        ----------
-        template
-            A state and draws of the same run, of any number of draws (see the class).
-
-        Raises
-        ------
-        StorageError
-            The checkpoint is damaged, or of other data or settings.
+        ``template`` is a state and draws of the same run, of any number of draws (see the class).
         """
         found = self.read()
         if found is None:

@@ -81,14 +81,21 @@ def to_json(meta: dict[str, Any]) -> str:
 
 
 def as_finite(value: Any) -> Any:
-    """Plain JSON, NumPy's numbers and arrays too; None for numbers that are not finite."""
+    """Plain JSON, from NumPy's numbers and arrays and from paths, too.
+
+    None for numbers that are not finite, and for anything else, such as random generators.
+    """
     if isinstance(value, Mapping):
         return {str(k): as_finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_finite(v) for v in value]
     if isinstance(value, (np.ndarray, np.generic)):
         return as_finite(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float) else None
 
 
 def from_json(text: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from wideangle.checks import check_count
 from wideangle.settings import KINDS, Settings, as_plain, from_plain
 from wideangle.storage.bundle import load_bundle
-from wideangle.storage.files import StorageError
+from wideangle.storage.files import StorageError, as_finite
 
 LARGEST, LARGEST_SHIFT = 1e38, 1.8e308
 """Size of numbers in the units of models, and in those of the data."""
@@ -36,15 +36,19 @@ def read_model(
 
 
 def described(model: Any, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Settings and columns of a fitted model as plain JSON; ``settings`` replace its own."""
+    """Settings and columns of a fitted model as plain JSON; ``settings`` replace its own.
+
+    Without the number of threads, which belongs to the machine: no result depends on it.
+    """
     params = {**model.get_params(deep=False), **(settings or {})}
+    params.pop("n_jobs", None)
     for name, value in params.items():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Settings) and type(one) not in KINDS.values():
                 refuse_class(name, one)
     names = getattr(model, "feature_names_in_", None)
     return {
-        "settings": {name: plain(as_plain(value)) for name, value in params.items()},
+        "settings": {name: as_finite(as_plain(value)) for name, value in params.items()},
         "n_features": model.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
     }
@@ -84,18 +88,3 @@ def check_numbers(arrays: dict[str, np.ndarray]) -> None:
         most = LARGEST_SHIFT if name in ("shift", "scale") else LARGEST
         if array.dtype.kind == "f" and not float(np.max(np.abs(array), initial=0.0)) <= most:
             raise ValueError(f"array {name!r} holds a number that is not finite or too large")
-
-
-def plain(value: Any) -> Any:
-    """As JSON can hold it; generators of random numbers and paths are left out."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, (np.integer, np.floating, np.bool_)):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return value if isinstance(value, (str, int, float, bool, type(None))) else None

@@ -11,9 +11,9 @@ import numpy as np
 class DaskRows:
     """Rows of a Dask collection; a block is a partition (extra ``dask``).
 
-    A partition is made by the worker that has it, or can read it, whenever it is its turn, and is
-    sent to the process that fits: with a ``distributed.Client`` on its cluster, otherwise in this
-    process. What a lost worker had is made anew on another. Every pass of a fit makes all
+    With a ``distributed.Client``, a partition is computed on a worker when the fit needs it, and is
+    sent to this process; otherwise it is computed here. Partitions of a lost worker are computed
+    again on another one. Every pass of a fit computes all
     partitions again: ``persist()`` a collection that takes long to compute, where there is room.
 
     Parameters
@@ -85,13 +85,13 @@ class DaskRows:
 
     def read(self, block: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows of a partition, and their targets."""
-        import dask
+        from dask.base import compute
 
         place = self._places[block]
         wanted = [self._rows[place]]
         if self._targets is not None:
             wanted.append(self._targets[place])
-        rows, *targets = dask.compute(*wanted)  # pyright: ignore[reportPrivateImportUsage]
+        rows, *targets = compute(*wanted)
         if len(rows) != self.starts[block + 1] - self.starts[block]:
             raise ValueError(
                 f"partition {place} has {len(rows)} rows now, and had "

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from wideangle.infer.ascent import batch_sizes
+from wideangle.infer.ascent import Batches, batch_sizes
 from wideangle.sharding import ALONE, Share
 from wideangle.streaming.sources import RowSource, SomeBlocks
 from wideangle.types import as_targets
@@ -27,21 +27,15 @@ Encode = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.nda
 """Rows and targets as read -> rows and targets as the model sees them, weights."""
 
 
-class StreamedMinibatches:
-    """The interface of :class:`wideangle.infer.ascent.Minibatches`, for a source.
+class StreamedMinibatches(Batches):
+    """As :class:`wideangle.infer.ascent.Minibatches`, for a source.
 
     Batch t depends on the seed and t only. Memory: one window, and the batches of one call.
 
     Parameters
     ----------
-    seed
-        Whole number.
-    source
-        The rows.
-    encode
-        What is done to rows on their way.
-    width
-        Columns after that.
+    encode, width
+        What is done to rows on their way, and the number of columns after that.
     size
         Rows of a batch, at most.
     buffer_bytes
@@ -78,15 +72,6 @@ class StreamedMinibatches:
         self._cuts = np.arange(self.per_pass + 1) * self.source.shape[0] // self.per_pass
         self._pass: tuple[int, list[np.ndarray], np.ndarray] = (-1, [], np.empty(0, int))
         self._window: tuple[Any, Any, Any] = (None, None, None)
-        self._whole: Any = None
-
-    def take(self, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Batches ``first``, ``first + 1``, ... of a call, stacked; one batch if it is all rows."""
-        if self.per_pass > 1:
-            return self._stack(first, self.per_call)
-        if self._whole is None:
-            self._whole = self._stack(0, 1)
-        return self._whole
 
     def _stack(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = np.zeros((count, self.size, self.width), self.dtype)

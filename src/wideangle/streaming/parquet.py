@@ -17,9 +17,9 @@ UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 class ParquetRows:
     """Rows of one or many Parquet files; a block is a row group (extra ``tables``).
 
-    A row group is the least that can be read, so memory is at least that of one: write files with
-    row groups of some 10,000 rows (``row_group_size`` of most writers). One file is open at a time,
-    however many there are.
+    A row group is the smallest part that can be read, so memory is at least that of one: write
+    files with row groups of some 10,000 rows (``row_group_size`` of most writers). One file is open
+    at a time, however many there are.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ disk to be read at full speed in any order."""
 
 
 class RowSource(Protocol):
-    """Rows in blocks that are read one at a time; all that streaming needs to know."""
+    """Rows in blocks that are read one at a time: the interface that streaming needs."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -47,7 +47,8 @@ class RowSource(Protocol):
 class NpyRows:
     """Rows of a ``.npy`` file (N, p), with targets (N,) in another.
 
-    Blocks are read, not mapped: memory that a mapped file takes is bounded only by the file.
+    Blocks are read and not mapped into memory: a mapped file may use as much memory as it is
+    large.
 
     Parameters
     ----------

@@ -69,8 +69,6 @@ def survey(
 
     Parameters
     ----------
-    source, seed, n_sample, verbose
-        Where rows come from, and how many to sample.
     quantity
         Whether targets are numbers to predict, and not classes.
     share
@@ -88,20 +86,32 @@ def survey(
     else:
         chosen = np.sort(generator.choice(total, n_sample, replace=False, shuffle=False))
     sums = _Sums(width + quantity)
-    if share.count == 1:
-        sample, labels = _pass(source, chosen, sums, range(len(source.starts) - 1), verbose)
-    else:
-        sample, labels = _shared_pass(source, chosen, sums, share, verbose)
+    try:
+        if share.index:  # the first process has the first block, whose mean is the shift of all
+            sums.shift = _columns(*source.read(0), quantity).mean(axis=0)
+        blocks = range(share.index, len(source.starts) - 1, share.count)
+        sample = _pass(source, chosen, sums, blocks, verbose)
+    except ValueError as error:
+        if share.count == 1:
+            raise
+        sample = {"error": np.array(str(error))}
+    if share.count > 1:
+        sample = _joined(sums, sample)
     classes, moments = sums.finished()
-    return Survey(classes, moments, sample, labels)
+    return Survey(classes, moments, sample["rows"], sample["labels"])
+
+
+def _columns(rows: np.ndarray, targets: Any, quantity: bool) -> np.ndarray:
+    """Columns of which moments are taken, as a new array in double precision."""
+    return (np.column_stack([rows, targets]) if quantity else rows).astype(np.float64)
 
 
 def _pass(
     source: RowSource, chosen: np.ndarray, sums: _Sums, blocks: range, verbose: bool | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Add some blocks to the sums; those of the chosen rows that are in them, and their targets."""
+) -> dict[str, np.ndarray]:
+    """Add some blocks to the sums; chosen rows that are in them, their targets and their places."""
     starts, quantity = source.starts, len(sums.binary) > source.shape[1]
-    sample, labels = [], []
+    sample: dict[str, list[np.ndarray]] = {"rows": [], "labels": [], "places": []}
     with Progress(len(blocks), 0, verbose) as bar:
         for done, block in enumerate(blocks):
             rows, targets = source.read(block)
@@ -110,51 +120,33 @@ def _pass(
             _check(rows, int(starts[block]), source.names)
             if quantity:
                 _check_targets(targets, int(starts[block]))
-                sums.add(np.column_stack([rows, targets]), np.zeros(len(rows)))
-            else:
-                sums.add(rows, targets)
-            picked = _inside(chosen, starts, block) - starts[block]
-            sample.append(rows[picked])
-            labels.append(targets[picked])
+            sums.add(
+                _columns(rows, targets, quantity), np.zeros(len(rows)) if quantity else targets
+            )
+            low, high = np.searchsorted(chosen, [starts[block], starts[block + 1]])
+            inside = chosen[low:high] - starts[block]
+            sample["rows"].append(rows[inside])
+            sample["labels"].append(targets[inside])
+            sample["places"].append(chosen[low:high])
             bar.at(done + 1)
-    return np.concatenate(sample), np.concatenate(labels)
+    return {name: np.concatenate(parts) for name, parts in sample.items()}
 
 
-def _inside(chosen: np.ndarray, starts: np.ndarray, block: int) -> np.ndarray:
-    """The chosen rows of a block."""
-    low, high = np.searchsorted(chosen, [starts[block], starts[block + 1]])
-    return chosen[low:high]
-
-
-def _shared_pass(
-    source: RowSource, chosen: np.ndarray, sums: _Sums, share: Share, verbose: bool | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`_pass` for all blocks, of which every process reads its own.
+def _joined(sums: _Sums, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The sample of all processes, whose sums take the place of one's own.
 
     What one process finds wrong all of them say: a process that ended alone would leave the others
     waiting.
     """
-    blocks = range(share.index, len(source.starts) - 1, share.count)
-    mine: dict[str, np.ndarray] = {}
-    try:
-        first, targets = source.read(0)
-        if targets is not None and len(sums.binary) > source.shape[1]:
-            first = np.column_stack([first, targets])
-        sums.shift = first.astype(np.float64).mean(axis=0)  # the same in all processes
-        rows, labels = _pass(source, chosen, sums, blocks, verbose)
-        places = np.concatenate([_inside(chosen, source.starts, block) for block in blocks])
-        mine = {"rows": rows, "labels": np.array(labels.tolist()), "places": places}
-        mine |= sums.packed()
-    except ValueError as error:
-        mine = {"error": np.array(str(error))}
-    every = exchanged(mine)
+    if "error" not in sample:
+        sample = sample | {"labels": np.array(sample["labels"].tolist())} | sums.packed()
+    every = exchanged(sample)
     for one in every:
         if "error" in one:
             raise ValueError(str(one["error"]))
     sums.join(every)
     order = np.argsort(np.concatenate([one["places"] for one in every]))
-    rows, labels = (np.concatenate([one[n] for one in every])[order] for n in ("rows", "labels"))
-    return rows, labels
+    return {n: np.concatenate([one[n] for one in every])[order] for n in ("rows", "labels")}
 
 
 class _Sums:
@@ -163,8 +155,7 @@ class _Sums:
         self.binary = np.ones(width, bool)
         self.of: dict[Any, list[Any]] = {}
 
-    def add(self, rows: np.ndarray, targets: np.ndarray) -> None:
-        exact = rows.astype(np.float64)
+    def add(self, exact: np.ndarray, targets: np.ndarray) -> None:
         if self.shift is None:
             self.shift = exact.mean(axis=0)
         self.binary &= np.all((exact == 0) | (exact == 1), axis=0)
@@ -178,7 +169,6 @@ class _Sums:
             self.of[label] = [a + b for a, b in zip(old, new, strict=True)]
 
     def packed(self) -> dict[str, np.ndarray]:
-        """All of it as arrays."""
         labels, parts = list(self.of), list(self.of.values())
         named = {f"sum_{i}": np.array([part[i] for part in parts]) for i in range(3)}
         return {"classes": np.array(labels), "binary": self.binary} | named

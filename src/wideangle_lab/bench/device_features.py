@@ -16,8 +16,8 @@ from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.sampler.directions import steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.latent_features.search.start import Start, find_features
-from wideangle.latent_features.settings import Values, design_of, first_guess, learn_scaling
-from wideangle.latent_features.state import Design
+from wideangle.latent_features.settings import design_of, first_guess, learn_scaling
+from wideangle.latent_features.state import Design, Hyper
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench.device_clock import timed
 from wideangle_lab.datasets import load
@@ -26,17 +26,16 @@ N_FEATURES = 300
 SEED = 0
 
 
-def prepare(name: str, noise_scale: Any) -> tuple[MemoryRows, DeviceRows, Design, Values]:
+def prepare(name: str, noise_scale: Any) -> tuple[MemoryRows, DeviceRows, Design, Hyper]:
     """Rows of a data set on host and device, and the sampler's settings on an accelerator."""
     X = load(name).X
     scaling = learn_scaling(X, standardise=False)
-    prepared = scaling.apply(X)
-    rows = MemoryRows(*prepared)
+    rows = MemoryRows(*scaling.apply(X))
     prior, process = MutualAngularPrior(), IndianBuffet()
     design, values = design_of(
         prior, process, noise_scale, X.shape, scaling.scale, hamiltonian=True
     )
-    return rows, DeviceRows(*prepared), design, values
+    return rows, DeviceRows(rows), design, values
 
 
 def features(name: str) -> dict[str, Any]:

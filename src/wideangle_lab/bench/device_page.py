@@ -161,16 +161,14 @@ def _stamps(parts: Mapping[str, Any]) -> list[str]:
         "Without autotuning a program compiles faster, but its small matrix products run at a "
         "fraction of their speed: compare only parts with the same flags.",
         "",
-        "| part | commit | JAX | Python | XLA flags |",
-        "|---|---|---|---|---|",
     ]
+    places: dict[str, list[str]] = {}
     for name, part in parts.items():
         versions = part["versions"]
-        flags = f"`{part['xla_flags']}`" if part.get("xla_flags") else ""
-        lines.append(
-            f"| {name} | {part['commit']} | {versions['jax']} | {versions['python']} | {flags} |"
-        )
-    return lines
+        flags = f"XLA flags `{part['xla_flags']}`" if part.get("xla_flags") else "no XLA flags"
+        place = f"JAX {versions['jax']}, Python {versions['python']}, {flags}"
+        places.setdefault(place, []).append(name)
+    return [*lines, *(f"- {place}: {'; '.join(names)}." for place, names in places.items())]
 
 
 if __name__ == "__main__":

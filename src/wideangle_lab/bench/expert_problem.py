@@ -37,12 +37,14 @@ def two_products(stacked: Any, slopes: Any, rows: Any) -> Any:
     return scores, jnp.einsum("an,np->ap", slopes, rows, precision=exact)
 
 
-def draw_problem(seed: int, size: Size) -> tuple[Weights, Any, np.ndarray]:
+def draw_problem(
+    seed: int, size: Size, density: float = DENSITY
+) -> tuple[Weights, Any, np.ndarray]:
     """Weights of the prior, sparse 0/1 rows with an intercept, and targets from the model."""
     generator = np.random.default_rng(seed)
     shape = size.rows, size.columns - 1
     options: dict[str, Any] = {"format": "csr", "random_state": generator}
-    rows: Any = sp.random_array(shape, density=DENSITY, **options)
+    rows: Any = sp.random_array(shape, density=density, **options)
     rows.data[:] = 1.0
     rows = sp.csr_array(sp.hstack([rows, np.ones((size.rows, 1))], format="csr", dtype=np.float32))
     prior = prior_of(size)

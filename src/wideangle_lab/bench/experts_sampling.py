@@ -143,7 +143,7 @@ class Task:
         """Priors and rows as the estimator prepares them."""
         y = np.asarray(self.data.y, np.int32)
         ones = np.ones(len(y))
-        scaling = learn_scaling(self.data.X, ones, standardise=True, intercept=True)
+        scaling = learn_scaling(self.data.X, ones, standardise=True)
         rows = scaling.apply(self.data.X)
         model = self.model
         task = plan(model.prior, model.choice("inference"), model.n_experts, rows.shape[1], EXPERT)

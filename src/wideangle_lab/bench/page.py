@@ -75,13 +75,23 @@ def where(record: Mapping[str, Any]) -> str:
 
 def machine_of(stamp: Mapping[str, Any]) -> str:
     """Cores, processor, memory and versions of a stamp."""
-    machine, versions = stamp["machine"], stamp["versions"]
-    shown = ", ".join(f"{name} {versions[key]}" for key, name in NAMES.items() if key in versions)
+    return f"{computer_of(stamp)}, {', '.join(versions_of(stamp))}"
+
+
+def computer_of(stamp: Mapping[str, Any]) -> str:
+    """Accelerator, cores, processor and memory of a stamp."""
+    machine = stamp["machine"]
     device = f"an {machine['device']} and " if "device" in machine else ""
     return (
         f"{device}{machine['cores']} cores of an {machine['processor']} with "
-        f"{machine['memory_gib']:.0f} GiB, {shown}"
+        f"{machine['memory_gib']:.0f} GiB"
     )
+
+
+def versions_of(stamp: Mapping[str, Any]) -> list[str]:
+    """Python and packages of a stamp, each with its version."""
+    versions = stamp["versions"]
+    return [f"{name} {versions[key]}" for key, name in NAMES.items() if key in versions]
 
 
 def when(stamp: Mapping[str, Any], record: Mapping[str, Any]) -> str:

@@ -24,9 +24,9 @@ from wideangle.mixture_of_experts.coordinates import (
     fisher_whitening,
     point_of,
 )
-from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.data import Data, sample
 from wideangle.mixture_of_experts.guides import start
-from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, Setting, subsample
+from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, Setting
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.variational import TABLE, rates_of, terms
 from wideangle_lab.bench import expert_problem as experts
@@ -68,7 +68,7 @@ def draw_of_mcmc(seed: int, size: Size) -> Callable[[], Any]:
     method, key = SAMPLERS["hmc"], jax.random.key(seed)
     points = jax.tree.map(lambda leaf: leaf[None], point_of(problem.priors, weights))
     typical = Typical(jax.tree.map(lambda leaf: leaf[None], weights), {})
-    some = subsample(key, problem, FISHER_ROWS).data
+    some = sample(seed, batch, FISHER_ROWS)
     setting = Setting(
         problem,
         jax.jit(fisher_whitening, static_argnums=2)(problem.priors, typical, problem.expert, some),

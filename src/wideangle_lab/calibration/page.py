@@ -35,7 +35,12 @@ def blocks(
         picture = f"![Ranks: {title.lower()}]({IMAGES}/{area}.png)"
         found[area] = [*table, "", picture, "", _where(part)]
     found["reference"] = [*_references(references)]
-    found["faults"] = [FAULT_COLUMNS, *map(_fault, faults["rows"]), "", _machine(faults)]
+    found["faults"] = [
+        FAULT_COLUMNS,
+        *map(_fault, faults["rows"]),
+        "",
+        f"Measured on {_machine(faults)}.",
+    ]
     return {name: "\n".join(lines) for name, lines in found.items()}
 
 
@@ -138,19 +143,15 @@ def _plain(words: str) -> str:
 def _where(records: Sequence[Record]) -> str:
     seconds = sum(record["seconds"] for record in records)
     n_seeds = sorted({record["settings"]["seed"] for record in records})
-    places = " ".join(dict.fromkeys(map(_machine, records)))
+    places = "; ".join(sorted(set(map(_machine, records))))
     shares = [record["ranks"]["notes"].get("overflow", 0.0) for record in records]
     room = f" Sweeps without enough room: at most {max(shares):.1g}." if any(shares) else ""
-    return f"Seed {n_seeds[0]}; {seconds / 60:.0f} core minutes in all.{room} {places}"
+    return f"Seed {n_seeds[0]}; {seconds / 60:.0f} core minutes in all, on {places}.{room}"
 
 
 def _machine(record: Record) -> str:
     machine, versions = record["machine"], record["versions"]
-    commit = record["commit"] or "unknown"
-    return (
-        f"On an {machine['processor']}, Python {versions['python']}, JAX {versions['jax']}; "
-        f"commit {commit}."
-    )
+    return f"an {machine['processor']} (Python {versions['python']}, JAX {versions['jax']})"
 
 
 def write(folder: Path, docs: Path) -> None:

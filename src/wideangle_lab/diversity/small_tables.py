@@ -163,7 +163,7 @@ def study_of(parts: Sequence[Parts], arms: Sequence[str], expert: ExpertLikeliho
     for part in parts:
         train, test = (X.toarray() if sp.issparse(X) else X for X in (part.train, part.test))
         weights = np.ones(len(train), np.float32)
-        scaling = learn_scaling(train, weights, standardise=True, intercept=True)
+        scaling = learn_scaling(train, weights, standardise=True)
         scaling = scaling._replace(limit=usual_extreme(len(train)))
         rows = [scaling.apply(X) for X in (train, test)]
         kinds = [y.astype(np.int32) for y in (part.y_train, part.y_test)]

@@ -28,18 +28,11 @@ def checked_by(name: str) -> str:
     """How a download is verified."""
     recipe = RECIPES.get(name)
     if recipe is None or not recipe.originals:
-        return "the sha256 of the canonical file"
-    ways = []
-    if all(place.sha256 for original in recipe.originals for place in original.places):
-        ways.append("the sha256 of every download")
-    else:
-        ways.append("the sha256 of the first download, which is trusted and remembered")
-    ways.append(
-        "all arrays, by a digest of the canonical ones"
-        if recipe.content
-        else "the numbers of rows, columns and classes only"
-    )
-    return "; ".join(ways)
+        return "sha256 of the canonical file"
+    known = all(place.sha256 for original in recipe.originals for place in original.places)
+    download = "sha256 of the download" if known else "sha256 of the first download, kept for later"
+    content = "a digest of all arrays" if recipe.content else "numbers of rows, columns and classes"
+    return f"{download}; then {content}"
 
 
 def _row(entry: Entry) -> str:
@@ -64,7 +57,7 @@ def _section(entry: Entry) -> str:
     if entry.file:
         lines += [
             f"- To get it: {entry.how_to_get}",
-            f"- Checked by {checked_by(entry.name)}",
+            f"- Check: {checked_by(entry.name)}",
         ]
     if entry.sha256:
         lines += [f"- Canonical file: {entry.size:,} bytes, sha256 `{entry.sha256}`"]

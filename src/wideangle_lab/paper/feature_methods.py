@@ -73,7 +73,8 @@ def feature_model(cell: Cell, n_jobs: int) -> LatentFeatureModel:
         n_draws=effort.n_draws // thin,
         n_chains=effort.n_chains,
         thin=thin,
-        n_jobs=n_jobs,
     )
-    model = LatentFeatureModel(inference=chains, verbose=False, random_state=cell.seed)
+    model = LatentFeatureModel(
+        inference=chains, n_jobs=n_jobs, verbose=False, random_state=cell.seed
+    )
     return model.set_params(**cell.settings)

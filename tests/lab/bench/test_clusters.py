@@ -16,7 +16,7 @@ RECORD = ROOT / "results" / "bench" / "clusters.json"
 
 def test_the_page_is_that_of_the_record():
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    text = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "cluster-results.md").read_text(encoding="utf-8")
     assert text == fill(text, {"record": page.render(record)})
     assert record["size"]["n_splits"] == 5
 

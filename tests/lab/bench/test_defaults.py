@@ -134,7 +134,7 @@ def test_the_page_has_all_of_it():
     assert "Failed: Wine: not done" in text
     assert "Iris (1 of 5)" in text
     assert "; Block-Images (features);" in text
-    assert "2 cores of an P with 8 GiB, JAX 1; commit abc" in text
+    assert "- 7 parts on 2 cores of an P with 8 GiB: JAX 1" in text
 
 
 def test_a_verdict_of_a_part_of_the_panel_is_one_so_far(monkeypatch):
@@ -147,8 +147,10 @@ def test_a_verdict_of_a_part_of_the_panel_is_one_so_far(monkeypatch):
 def test_seconds_of_a_busy_machine_are_left_out():
     loaded = STAMP | {"machine": STAMP["machine"] | {"load_at_start": [3.1]}}
     record = make_record(iris=make_fit(cold=80.0, stamp=loaded))
+    assert "| Iris | 100 x 4 x 2 | 1 of 1 |" in page.render(record)
+    record["cells"]["wine/0"] = {"fit": make_fit()}
     assert "| Iris | 100 x 4 x 2 |  |  | 1 of 1 |" in page.render(record)
-    assert "Seconds of 1 fits on a busy machine" in page.render(record)
+    assert "Times of 1 fits are left out" in page.render(record)
     record["cells"]["iris/1"] = {"fit": make_fit()}
     assert "| Iris | 100 x 4 x 2 | 8 | 2 | 2 of 2 |" in page.render(record)
 
@@ -158,14 +160,16 @@ def test_the_page_is_that_of_the_record():
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     assert text == fill(text, {"record": page.render(record)})
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme == fill(readme, {"defaults": page.render_summary(record)})
+    texts = {"headline": page.render_headline(record), "defaults": page.render_summary(record)}
+    assert readme == fill(readme, texts)
 
 
 def test_the_readme_names_the_tables_on_which_logistic_regression_is_better():
     record = make_record(iris=make_fit(log_loss=0.09), wine=make_fit(log_loss=0.14))
     text = page.render_summary(record)
-    assert "lower than logistic regression on 1," in text
-    assert "higher than logistic regression on Wine (+40%)." in text
+    assert "lower than that of logistic regression on 1 of 2 tables," in text
+    assert "higher than that of logistic regression on Wine (+40.0%)." in text
+    assert "lower than that of logistic regression on 1 and" in page.render_headline(record)
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def test_excess_over_the_linear_model_is_paired_over_splits():
 
 
 def test_the_page_is_that_of_the_record():
-    text = (ROOT / "docs" / "regression.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "regression-results.md").read_text(encoding="utf-8")
     record = json.loads((ROOT / "results/bench/regression.json").read_text(encoding="utf-8"))
     assert text == fill(text, {"record": page.render(record)})
     found = page.summaries(record)

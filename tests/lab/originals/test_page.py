@@ -26,8 +26,8 @@ def test_every_stand_in_is_named_as_one_in_table_and_notes():
 
 
 def test_what_is_checked_is_said_for_each_kind():
-    assert page.checked_by("news20").startswith("the sha256 of every download; all arrays")
-    assert "trusted and remembered; all arrays" in page.checked_by("reuters")
-    assert page.checked_by("scenes15").endswith("rows, columns and classes only")
-    assert "remembered" in page.checked_by("scenes15")
-    assert page.checked_by("rcv1_subsets") == "the sha256 of the canonical file"
+    assert page.checked_by("news20") == "sha256 of the download; then a digest of all arrays"
+    assert "kept for later; then a digest of all arrays" in page.checked_by("reuters")
+    assert page.checked_by("scenes15").endswith("numbers of rows, columns and classes")
+    assert "kept for later" in page.checked_by("scenes15")
+    assert page.checked_by("rcv1_subsets") == "sha256 of the canonical file"

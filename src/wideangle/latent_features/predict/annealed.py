@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logit, logsumexp
 
-from wideangle.latent_features.predict.fields import RowFields
+from wideangle.latent_features.predict.fields import RowFields, derived_seed
 from wideangle.machine_code import njit
 
 N_STREAMS = 16
@@ -96,30 +96,22 @@ def walk(
     return Walk(log_weights, found.activation / max(n_sweeps, 1), found.states)
 
 
-class _Numbers(NamedTuple):
-    """Random numbers of a walk; the first axis is the stream."""
-
-    logistic: np.ndarray
-    """(S, single sweeps and the start, K)."""
-    gumbel: np.ndarray
-    """(S, pair sweeps, K, 4)."""
-    partner: np.ndarray
-    """(S, pair sweeps, K): partner with which each feature is redrawn."""
-
-
 def _numbers(
     seed: int, partners: np.ndarray, n_streams: int, n_steps: int, n_sweeps: int
-) -> _Numbers:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random numbers of a walk for each stream S.
+
+    Logistic ones (S, single sweeps and the start, K), Gumbel ones (S, pair sweeps, K, 4), and the
+    partner with which each feature is redrawn (S, pair sweeps, K).
+    """
     rng = np.random.default_rng(seed)
     n_features, n_partners = partners.shape
     n_pairs = n_steps // 2 + n_sweeps if n_partners else 0
     n_single = 1 + n_steps + 2 * n_sweeps - n_pairs
     choice = rng.integers(max(n_partners, 1), size=(n_streams, n_pairs, n_features))
-    return _Numbers(
-        rng.logistic(size=(n_streams, n_single, n_features)),
-        rng.gumbel(size=(n_streams, n_pairs, n_features, 4)),
-        partners[np.arange(n_features), choice] if n_pairs else choice,
-    )
+    logistic = rng.logistic(size=(n_streams, n_single, n_features))
+    gumbel = rng.gumbel(size=(n_streams, n_pairs, n_features, 4))
+    return logistic, gumbel, partners[np.arange(n_features), choice] if n_pairs else choice
 
 
 # ---------------------------------------------------------------- moves of one row
@@ -285,8 +277,3 @@ def choose_base(rows: RowFields, seed: int, first_row: int = 0) -> np.ndarray:
     lowest = 1.0 / (1.0 + np.exp(MOST_CERTAIN))
     warm = logit(np.clip(np.mean(runs, axis=0), lowest, 1.0 - lowest))
     return np.where(agree[:, None], warm, rows.log_odds)
-
-
-def derived_seed(seed: int, purpose: int) -> int:
-    """A seed for one of several purposes or draws, unrelated to those of the others."""
-    return int(np.random.SeedSequence([int(seed), purpose]).generate_state(1, np.uint64)[0])

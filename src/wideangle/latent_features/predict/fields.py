@@ -15,16 +15,18 @@ their couplings, so only distinct patterns cost memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from wideangle.latent_features.rows import has_gaps
 from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import in_ranges
+from wideangle.types import as_dense
 
 CHUNK_BYTES, CHUNK_ROWS = 64 * 2**20, 512
 """Largest memory of each array of a chunk (its rows, products, Gram matrices), and most rows."""
@@ -74,24 +76,18 @@ def enumerate_rows(rows: RowFields) -> tuple[np.ndarray, np.ndarray]:
 class Chunk(NamedTuple):
     """Some rows with zeros in place of missing entries, and what is missing where."""
 
-    first: int
-    """Index of the first row of the chunk."""
     rows: MemoryRows
     pattern: np.ndarray
     """(N,): index of the pattern of each row."""
     missing: list[np.ndarray]
     """Columns that each pattern misses."""
 
-    @property
-    def span(self) -> slice:
-        """The indices of its rows."""
-        return slice(self.first, self.first + self.rows.n_rows)
-
     def fields(self, draw: Draw) -> RowFields:
         """The rows under one posterior draw."""
         features, noise = np.asarray(draw.vectors, np.float64), draw.noise_variance
         whole = features @ features.T
-        couplings = np.stack([_gram(whole, features, gone) for gone in self.missing]) / noise
+        gaps = [features[:, gone] for gone in self.missing]
+        couplings = np.stack([whole - gone @ gone.T for gone in gaps]) / noise
         diagonal = np.arange(len(features))
         half = couplings[:, diagonal, diagonal] / 2.0
         couplings[:, diagonal, diagonal] = 0.0
@@ -103,77 +99,67 @@ class Chunk(NamedTuple):
             pattern=self.pattern,
             log_odds=np.log(weights) - np.log1p(-weights),
             partners=partners_of(whole),
-            constant=-0.5 * (self.rows.row_energy() / noise + n_seen * np.log(2 * np.pi * noise)),
+            constant=-0.5 * (self.rows.row_energy / noise + n_seen * np.log(2 * np.pi * noise)),
         )
 
 
-def over_chunks(
-    action: Callable[[Chunk], None],
+def over_draws(
+    action: Callable[[slice, int, RowFields, int], None],
+    draws: Sequence[Draw],
     matrix: Any,
-    n_features: int,
+    seed: int,
     offset: Any = None,
     hidden: Any = None,
 ) -> None:
-    """Call ``action`` on every chunk of a matrix, in float64, in threads.
+    """Call ``action`` for chunks of rows under every draw, in float64, in threads.
 
+    It gets the places of the rows, the number of the draw, the fields, and the seed of the draw.
     Chunks do not depend on the number of threads, so neither do results. Matrix products of a chunk
-    use one thread each: waiting threads of one product would slow the other chunks.
-
-    Parameters
-    ----------
-    action
-        Called with each chunk.
-    matrix
-        (N, D), dense or sparse; NaN is a missing entry.
-    n_features
-        Largest number of features of any draw.
-    offset
-        (D,): subtracted from every row.
-    hidden
-        (N, D) of bool, dense or sparse: entries to treat as missing as well.
+    use one thread each: waiting threads of one product would slow the other chunks. ``hidden``,
+    (N, D) of bool, dense or sparse, marks entries to treat as missing as well.
     """
+    n_features = max(len(draw.weights) for draw in draws)
     n_rows, dim = matrix.shape
     is_sparse = sparse.issparse(matrix)
     matrix = sparse.csr_matrix(matrix) if is_sparse else np.asarray(matrix)
     hidden = sparse.csr_matrix(hidden) if sparse.issparse(hidden) else hidden
-    has_gaps = hidden is not None or bool(np.isnan(matrix.data if is_sparse else matrix).any())
-    per_row = max(n_features, 1) * (n_features if has_gaps else 1)
-    per_row = max(per_row, dim if has_gaps or not is_sparse else 1)
+    gappy = hidden is not None or has_gaps(matrix)
+    per_row = max(n_features, 1) * (n_features if gappy else 1)
+    per_row = max(per_row, dim if gappy or not is_sparse else 1)
     size = min(max(1, CHUNK_BYTES // (8 * per_row)), CHUNK_ROWS)
 
+    def chunk(part: slice) -> Chunk:
+        if not gappy:
+            rows = MemoryRows(matrix[part].astype(np.float64), offset)
+            return Chunk(rows, np.zeros(rows.n_rows, np.int64), [_NOTHING])
+        dense = as_dense(matrix, part, np.float64)
+        gaps = np.isnan(dense)
+        if hidden is not None:
+            gaps |= as_dense(hidden, part, bool)
+        centred = dense if offset is None else dense - offset
+        return Chunk(MemoryRows(np.where(gaps, 0.0, centred)), *_patterns(gaps))
+
     def one(first: int, last: int) -> None:
-        part = matrix[first:last]
-        if has_gaps:
-            gaps = None if hidden is None else _dense(hidden[first:last]).astype(bool)
-            action(_with_gaps(first, _dense(part).astype(np.float64), gaps, offset))
-        else:
-            rows = MemoryRows(part.astype(np.float64), offset)
-            action(Chunk(first, rows, np.zeros(rows.n_rows, np.int64), [_NOTHING]))
+        span = slice(first, last)
+        rows = chunk(span)
+        for s, draw in enumerate(draws):
+            action(span, s, rows.fields(draw), derived_seed(seed, s))
 
     cuts = np.linspace(0, n_rows, -(-n_rows // size) + 1).astype(int)
     with threadpool_limits(1, "blas"):
         in_ranges(one, cuts.tolist())
 
 
-def _with_gaps(first: int, part: np.ndarray, hidden: np.ndarray | None, offset: Any) -> Chunk:
-    gaps = np.isnan(part) if hidden is None else np.isnan(part) | hidden
-    centred = part if offset is None else part - offset
-    # By the bytes of the mask: rows with the same missing entries get the same index.
-    found: dict[bytes, int] = {}
+def _patterns(gaps: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Which of the distinct rows of a mask each row is, and the columns that these mark."""
     packed = np.packbits(gaps, axis=1)
-    pattern = np.array([found.setdefault(line.tobytes(), len(found)) for line in packed], np.int64)
-    _, example = np.unique(pattern, return_index=True)
-    missing = [np.flatnonzero(gaps[n]) for n in example]
-    return Chunk(first, MemoryRows(np.where(gaps, 0.0, centred)), pattern, missing)
+    _, example, pattern = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return pattern.ravel(), [np.flatnonzero(gaps[n]) for n in example]
 
 
-def _gram(whole: np.ndarray, features: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Products of features over the observed columns, from the smaller of the two sets."""
-    if 2 * len(missing) <= features.shape[1]:
-        gone = features[:, missing]
-        return whole - gone @ gone.T
-    observed = np.delete(features, missing, axis=1)
-    return observed @ observed.T
+def derived_seed(seed: int, purpose: int) -> int:
+    """A seed for one of several purposes or draws, unrelated to those of the others."""
+    return int(np.random.SeedSequence([int(seed), purpose]).generate_state(1, np.uint64)[0])
 
 
 def partners_of(gram: np.ndarray) -> np.ndarray:
@@ -183,7 +169,3 @@ def partners_of(gram: np.ndarray) -> np.ndarray:
     np.fill_diagonal(cosines, -1.0)
     n_partners = min(N_PARTNERS, max(len(gram) - 1, 0))
     return np.ascontiguousarray(np.argsort(-cosines, axis=1, kind="stable")[:, :n_partners])
-
-
-def _dense(block: Any) -> np.ndarray:
-    return block.toarray() if sparse.issparse(block) else np.asarray(block)

@@ -1,11 +1,12 @@
 r"""New rows under posterior draws of the latent feature model: scores, activations, means.
 
-Every function takes a list of :class:`~wideangle.latent_features.state.Draw` and rows in the units
-of the draws; a caller that centred or scaled the training rows does the same to these, and shifts
-log densities by the logarithm of the scale. Rows come in chunks, so memory does not grow with N,
-and neither chunks nor threads change a result. Activations and means of a row do not depend on the
-other rows either; for scores, rows take several sets of random numbers in turn, so that errors
-cancel.
+Every function takes a list of :class:`~wideangle.latent_features.state.Draw`, rows (N, D), dense or
+sparse with NaN for a missing entry, a seed that determines every random choice, and an offset (D,)
+that is subtracted from every row. Rows are in the units of the draws: a caller that centred or
+scaled the training rows does the same to these, and shifts log densities by the logarithm of the
+scale. Rows come in chunks, which bound memory, and neither chunks nor threads change a result.
+Activations and means of a row do not depend on the other rows either; for scores, rows take several
+sets of random numbers in turn, so that errors cancel.
 
 Features that no training row has are left out: a new row would have :math:`\alpha / (N + 1)` of
 them on average, with N training rows.
@@ -13,7 +14,7 @@ them on average, with N training rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,8 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from wideangle.latent_features.posterior import DrawsOfChains
-from wideangle.latent_features.predict.annealed import annealed_evidence, derived_seed, walk
-from wideangle.latent_features.predict.fields import (
-    Chunk,
-    RowFields,
-    enumerate_rows,
-    over_chunks,
-)
+from wideangle.latent_features.predict.annealed import annealed_evidence, walk
+from wideangle.latent_features.predict.fields import RowFields, enumerate_rows, over_draws
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import njit
 from wideangle.posterior import evenly
@@ -53,13 +49,7 @@ class EntryScores(NamedTuple):
 
 
 def log_likelihood(
-    draws: Sequence[Draw],
-    rows: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_steps: int = 100,
-    n_walks: int = 5,
+    draws: Sequence[Draw], rows: Any, seed: int, *, offset: Any = None
 ) -> np.ndarray:
     r"""Log density of each row under the posterior, its assignments summed out, (N,).
 
@@ -70,47 +60,21 @@ def log_likelihood(
     importance sampling, which is biased downwards, less so with more steps. The best z, or a
     posterior draw of z, in place of the sum would reward models with more features. Missing entries
     (NaN) are integrated out. Features of no training row are ignored.
-
-    Parameters
-    ----------
-    draws
-        Posterior draws, each with its own number of features.
-    rows
-        (N, D), dense or sparse; NaN is a missing entry.
-    seed
-        Integer that determines every random choice.
-    offset
-        (D,): subtracted from every row.
-    n_steps, n_walks
-        See :func:`~wideangle.latent_features.predict.annealed.annealed_evidence`.
     """
+    by_draw = np.empty((len(draws), rows.shape[0]))
 
-    def evidence(fields: RowFields, draw_seed: int, first: int) -> np.ndarray:
+    def fill(span: slice, s: int, fields: RowFields, seed: int) -> None:
         if len(fields.log_odds) <= ENUMERATED:
-            return enumerate_rows(fields)[0]
-        return annealed_evidence(fields, draw_seed, n_steps, n_walks, first)
+            by_draw[s, span] = enumerate_rows(fields)[0]
+        else:
+            by_draw[s, span] = annealed_evidence(fields, seed, first_row=span.start)
 
-    result = np.empty(rows.shape[0])
-
-    def fill(chunk: Chunk) -> None:
-        by_draw = [
-            evidence(chunk.fields(draw), derived_seed(seed, s), chunk.first)
-            for s, draw in enumerate(draws)
-        ]
-        result[chunk.span] = logsumexp(by_draw, axis=0) - np.log(len(draws))
-
-    over_chunks(fill, rows, _most_features(draws), offset)
-    return result
+    over_draws(fill, draws, rows, seed, offset)
+    return logsumexp(by_draw, axis=0) - np.log(len(draws))
 
 
 def activation(
-    draws: Sequence[Draw],
-    index: np.ndarray,
-    rows: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_sweeps: int | None = None,
+    draws: Sequence[Draw], index: np.ndarray, rows: Any, seed: int, *, offset: Any = None
 ) -> np.ndarray:
     """Posterior probability that each row has each component, (N, number of components).
 
@@ -121,54 +85,33 @@ def activation(
     index = np.asarray(index)
     total = np.zeros((rows.shape[0], index.shape[1]))
 
-    def add(span: slice, s: int, means: np.ndarray) -> None:
+    def add(span: slice, s: int, fields: RowFields, seed: int) -> None:
         found = np.flatnonzero(index[s] >= 0)
-        total[span, found] += means[:, index[s, found]]
+        total[span, found] += _activations(fields, seed, len(draws))[:, index[s, found]]
 
-    _over_activations(add, draws, rows, seed, offset, n_sweeps)
+    over_draws(add, draws, rows, seed, offset)
     return total / np.maximum((index >= 0).sum(axis=0), 1)
 
 
-def expected_rows(
-    draws: Sequence[Draw],
-    rows: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_sweeps: int | None = None,
-) -> np.ndarray:
+def expected_rows(draws: Sequence[Draw], rows: Any, seed: int, *, offset: Any = None) -> np.ndarray:
     """Posterior mean of z W of each row, (N, D): rows without noise and offset, gaps filled in."""
     result = np.zeros(rows.shape)
 
-    def add(span: slice, s: int, means: np.ndarray) -> None:
+    def add(span: slice, s: int, fields: RowFields, seed: int) -> None:
+        means = _activations(fields, seed, len(draws))
         result[span] += means @ np.asarray(draws[s].vectors, np.float64) / len(draws)
 
-    _over_activations(add, draws, rows, seed, offset, n_sweeps)
+    over_draws(add, draws, rows, seed, offset)
     return result
 
 
-def _over_activations(
-    action: Callable[[slice, int, np.ndarray], None],
-    draws: Sequence[Draw],
-    rows: Any,
-    seed: int,
-    offset: Any,
-    n_sweeps: int | None,
-) -> None:
-    """Call ``action`` with p(z = 1 | x) of some rows in one draw at a time; exact where cheap."""
-    if n_sweeps is None:  # their errors cancel in the mean over draws
-        n_sweeps = int(np.clip(-(-SWEEPS_OF_ALL // len(draws)), FEW_SWEEPS, SWEEPS))
-
-    def one(chunk: Chunk) -> None:
-        for s, draw in enumerate(draws):
-            fields = chunk.fields(draw)
-            if len(fields.log_odds) <= ENUMERATED:
-                means = enumerate_rows(fields)[1]
-            else:
-                means = walk(fields, derived_seed(seed, s), STEPS, n_sweeps, n_streams=1)[1]
-            action(chunk.span, s, means)
-
-    over_chunks(one, rows, _most_features(draws), offset)
+def _activations(fields: RowFields, seed: int, n_draws: int) -> np.ndarray:
+    """p(z = 1 | x) of some rows in one of several draws, (N, K); exact where that is cheap."""
+    if len(fields.log_odds) <= ENUMERATED:
+        return enumerate_rows(fields)[1]
+    # Errors of draws cancel in the mean over them.
+    n_sweeps = int(np.clip(-(-SWEEPS_OF_ALL // n_draws), FEW_SWEEPS, SWEEPS))
+    return walk(fields, seed, STEPS, n_sweeps, n_streams=1).activation
 
 
 def sample_rows(draw: Draw, n_rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -180,13 +123,7 @@ def sample_rows(draw: Draw, n_rows: int, rng: np.random.Generator) -> np.ndarray
 
 
 def score_entries(
-    draws: Sequence[Draw],
-    rows: Any,
-    mask: Any,
-    seed: int,
-    *,
-    offset: Any = None,
-    n_sweeps: int = SWEEPS,
+    draws: Sequence[Draw], rows: Any, mask: Any, seed: int, *, offset: Any = None
 ) -> EntryScores:
     r"""Predict hidden entries of rows from the other entries of the same row.
 
@@ -194,16 +131,8 @@ def score_entries(
               \sigma_s^2), \qquad z_{nsr} \sim p(z \mid x_{n, obs}, W_s, \mu_s, \sigma_s),
 
     one entry at a time. It is a fair comparison of settings: neither training nor the assignments
-    used these entries, and extra features as such bring no gain.
-
-    Parameters
-    ----------
-    draws, rows, seed, offset
-        As for :func:`log_likelihood`; NaN entries outside the mask are missing and not predicted.
-    mask
-        (N, D) of bool, dense or sparse: the hidden entries.
-    n_sweeps
-        Gibbs sweeps of each draw.
+    used these entries, and extra features as such bring no gain. ``mask``, (N, D) of bool, dense or
+    sparse, marks the hidden entries; NaN entries outside it are missing and not predicted.
     """
     rows = sparse.csr_matrix(rows) if sparse.issparse(rows) else np.asarray(rows)
     places = places_of(mask)
@@ -212,19 +141,17 @@ def score_entries(
     base = np.zeros(len(truth)) if offset is None else np.asarray(offset, np.float64)[places[1]]
     mean, log_density = np.zeros(len(truth)), np.full(len(truth), -np.inf)
 
-    def add(chunk: Chunk) -> None:
-        spans = starts[chunk.first : chunk.span.stop + 1]
-        for s, draw in enumerate(draws):
-            fields, numbers = chunk.fields(draw), derived_seed(seed, s)
-            _, means, states = walk(fields, numbers, STEPS, n_sweeps, first_row=chunk.first)
-            if len(fields.log_odds) <= ENUMERATED:
-                means = enumerate_rows(fields)[1]
-            columns = np.ascontiguousarray(np.asarray(draw.vectors, np.float64).T)
-            given = means, states, columns, draw.noise_variance, spans, places[1], truth - base
-            _entries(*given, mean, log_density)
+    def add(span: slice, s: int, fields: RowFields, seed: int) -> None:
+        spans = starts[span.start : span.stop + 1]
+        _, means, states = walk(fields, seed, STEPS, SWEEPS, first_row=span.start)
+        if len(fields.log_odds) <= ENUMERATED:
+            means = enumerate_rows(fields)[1]
+        columns = np.ascontiguousarray(np.asarray(draws[s].vectors, np.float64).T)
+        given = means, states, columns, draws[s].noise_variance, spans, places[1], truth - base
+        _entries(*given, mean, log_density)
 
-    over_chunks(add, rows, _most_features(draws), offset, hidden=mask)
-    total = len(draws) * n_sweeps
+    over_draws(add, draws, rows, seed, offset, mask)
+    total = len(draws) * SWEEPS
     return EntryScores(mean / len(draws), log_density - np.log(total))
 
 
@@ -244,10 +171,6 @@ def _entries(means, states, columns, noise, spans, where, truth, mean, log_densi
                 new = constant - 0.5 * (truth[i] - centre) ** 2 / noise
                 high, low = max(new, log_density[i]), min(new, log_density[i])
                 log_density[i] = high + np.log1p(np.exp(low - high))
-
-
-def _most_features(draws: Sequence[Draw]) -> int:
-    return max(len(draw.weights) for draw in draws)
 
 
 def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -279,8 +202,7 @@ def chain_weights(
 ) -> np.ndarray:
     """Weights of the chains that best predict the hidden entries of ``rows``."""
     scores = []
-    for chain in range(int(chains.chains.max()) + 1):
-        members = np.flatnonzero(chains.chains == chain)
+    for members in chains.members:
         some = [chains.draws[i] for i in members[evenly(len(members), STACK_DRAWS)]]
         scores.append(score_entries(some, rows, mask, seed, offset=offset).log_density)
     return stack(np.array(scores))

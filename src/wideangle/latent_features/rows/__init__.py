@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import Mesh
 from scipy import sparse
 
 from wideangle.latent_features.sampler.directions import Steps, Tuning, learn_steps, steps_of
@@ -29,7 +27,7 @@ from wideangle.latent_features.state import (
     with_room,
     worth,
 )
-from wideangle.sharding import current_mesh, dividing
+from wideangle.sharding import current_mesh
 from wideangle.types import Array, Key
 
 if TYPE_CHECKING:
@@ -198,75 +196,6 @@ class DenseRows(NamedTuple):
         """Squared lengths of the rows."""
         return jnp.sum(self.rows**2, axis=1)
 
-    def stats(self, assignments: Array) -> FeatureStats:
-        """Statistics of the rows."""
-        return stats_of(self, assignments)
-
-
-class ListedRows(NamedTuple):
-    """Sparse rows for compiled programs on the CPU: entries row by row, never dense."""
-
-    values: Array
-    rows: Array
-    """Row of each entry, rising."""
-    columns: Array
-    offset: Array
-    """(D,) subtracted from every row."""
-    squares: Array
-    """(N,) squared lengths of the rows."""
-
-    def products(self, vectors: Array) -> Array:
-        """Inner products of each row with each vector, (N, K)."""
-
-        def one(vector: Array) -> Array:
-            terms = self.values * vector[self.columns]
-            n_rows = self.squares.shape[0]
-            total = jax.ops.segment_sum(terms, self.rows, n_rows, indices_are_sorted=True)
-            return total - vector @ self.offset
-
-        return lax.map(one, vectors).T
-
-    def cross(self, assignments: Array) -> Array:
-        """Sum of the rows that use each feature, (K, D)."""
-
-        def one(column: Array) -> Array:
-            terms = self.values * column[self.rows]
-            total = jax.ops.segment_sum(terms, self.columns, self.offset.shape[0])
-            return total - jnp.sum(column) * self.offset
-
-        return lax.map(one, assignments.T)
-
-    def take(self, numbers: Array) -> Array:
-        """Some rows, dense."""
-        chosen = jnp.arange(self.squares.shape[0])[:, None] == numbers
-        return self.cross(chosen.astype(self.values.dtype))
-
-    def energy(self) -> Array:
-        """Squared lengths of the rows."""
-        return self.squares
-
-
-def listed_rows(matrix: Any, offset: np.ndarray | None, squares: np.ndarray) -> ListedRows:
-    """Rows of a CSR matrix, in JAX's default precision."""
-    dtype = jnp.result_type(float)
-    row_of = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
-    return ListedRows(
-        jnp.asarray(matrix.data, dtype),
-        jnp.asarray(row_of),
-        jnp.asarray(matrix.indices, jnp.int32),
-        jnp.zeros(matrix.shape[1], dtype) if offset is None else jnp.asarray(offset, dtype),
-        jnp.asarray(squares, dtype),
-    )
-
-
-def stats_of(rows: Any, assignments: Array) -> FeatureStats:
-    """Statistics of rows that a compiled program can read."""
-    energy = rows.energy()
-    assignments = assignments.astype(energy.dtype)
-    cross = rows.cross(assignments)
-    count = jnp.asarray(float(energy.shape[0] * cross.shape[1]), energy.dtype)
-    return FeatureStats(assignments.T @ assignments, cross, jnp.sum(energy), count)
-
 
 # ---------------------------------------------------------------- where rows live
 
@@ -308,14 +237,8 @@ def rows_in_memory(matrix: Any, offset: np.ndarray | None, n_chains: int = 1) ->
     return [ImputedRows(matrix, offset) for _ in range(n_chains)]
 
 
-def rows_for_sweeps(
-    matrix: Any, offset: np.ndarray | None, in_memory: list[MemoryRows]
-) -> list[Rows]:
-    """Rows for the sweeps of the same chains: those in memory, or on a device."""
-    if not on_device(matrix):
-        return [*in_memory]
+def rows_on_device(in_memory: list[MemoryRows]) -> list[Rows]:
+    """The same rows on a device, for the sweeps of the same chains."""
     from wideangle.latent_features.rows.device import DeviceRows
 
-    mesh: Mesh | None = current_mesh()
-    mesh = None if mesh is None else dividing(mesh, matrix.shape[0])
-    return [DeviceRows(matrix, offset, mesh)] * len(in_memory)
+    return [DeviceRows(in_memory[0])] * len(in_memory)

@@ -24,7 +24,6 @@ from wideangle.infer.run import Progress
 from wideangle.latent_features.chain import Chain, Plan, run_chain
 from wideangle.latent_features.fit import Fitted
 from wideangle.latent_features.rows import HostRows, kept
-from wideangle.latent_features.rows.first_passes import BLOCK_ROWS, inside
 from wideangle.latent_features.rows.memory import gram_of, take_columns
 from wideangle.latent_features.sampler.assignments import (
     Conditionals,
@@ -41,10 +40,14 @@ from wideangle.latent_features.state import (
     StoredAssignments,
     probes,
 )
-from wideangle.sharding import ALONE, Share, exchanged, in_company, of_all, total
+from wideangle.sharding import ALONE, Share, in_company, of_all, total
 from wideangle.streaming.sources import RowSource, Scratch, chunks, neighbours
 from wideangle.types import Key
 
+BLOCK_ROWS = 2**15
+"""Rows handled at once."""
+SAMPLE_ENTRIES, SAMPLE_ROWS = 2**21, (2000, 20_000)
+"""The sample that chains begin on: number of entries, and bounds on the number of rows."""
 SAMPLE_SWEEPS = 50
 """Fewest sweeps on the sample, where they are cheap."""
 
@@ -194,13 +197,10 @@ class DiskRows(HostRows):
             energy += float(np.einsum("nd,nd->", rows, rows, dtype=np.float64))
             sample = inside(self._sample, first, len(rows))
             packed.append(np.packbits(assignments[sample], axis=1))
-        own = {"gram": gram, "cross": cross, "energy": energy, "packed": np.concatenate(packed)}
-        parts = [own]
-        if self._share.count > 1:
-            parts = exchanged({name: np.asarray(value) for name, value in own.items()})
-        gram, cross = (sum(part[name] for part in parts) for name in ("gram", "cross"))
-        self._sums = Sums(gram, cross, np.concatenate([part["packed"] for part in parts]))
-        return gram, cross, float(sum(part["energy"] for part in parts))
+        gram, cross, energy = (total(own, self._share) for own in (gram, cross, energy))
+        everywhere = of_all(np.concatenate(packed), self._share)
+        self._sums = Sums(gram, cross, np.concatenate(everywhere))
+        return gram, cross, float(energy)
 
     def keep(self, features: Features) -> Draw:
         """The state as a draw, with the assignments of the sample from the last sums."""
@@ -258,9 +258,39 @@ class _OnDisk(NamedTuple):
         return float(ends[self.share.index]), float(ends[-1])
 
 
+def inside(numbers: np.ndarray, first: int, size: int) -> np.ndarray:
+    """Those of the rising numbers that are in a range, counted from its beginning."""
+    low, high = np.searchsorted(numbers, [first, first + size])
+    return numbers[low:high] - first
+
+
 def _stored_of(features: Features) -> StoredAssignments:
     assert isinstance(features.assignments, StoredAssignments)
     return features.assignments
+
+
+def draw_sample(
+    source: RowSource, seed: int, share: Share = ALONE
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of random rows, in order, and these rows; checks all rows while reading."""
+    n_rows, dim = source.shape
+    size = int(np.clip(SAMPLE_ENTRIES // dim, *SAMPLE_ROWS))
+    if n_rows <= size:
+        numbers = np.arange(n_rows)
+    else:
+        generator = np.random.default_rng([seed, 1])
+        numbers = np.sort(generator.choice(n_rows, size, replace=False, shuffle=False))
+    begin, own = neighbours(source, share)
+    parts, wrong = [], -1
+    for place, rows in chunks(own, BLOCK_ROWS):
+        if not np.isfinite(rows).all():
+            wrong = begin + place + int(np.argwhere(~np.isfinite(rows))[0, 0])
+            break
+        parts.append(rows[inside(numbers, begin + place, len(rows))])
+    for row in of_all(wrong, share):  # one that ended alone would leave the others waiting
+        if row >= 0:
+            raise ValueError(f"X: row {row} holds NaN or infinity; a stream must be complete.")
+    return numbers, np.concatenate(of_all(np.concatenate(parts), share))
 
 
 def fit_on_disk(

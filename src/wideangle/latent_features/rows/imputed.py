@@ -25,26 +25,19 @@ class ImputedRows(MemoryRows):
     _fixed = False
 
     def __init__(self, matrix: Any, offset: Any = None) -> None:
-        complete: Any = sparse.csr_matrix(matrix, copy=True) if sparse.issparse(matrix) else matrix
-        is_sparse = sparse.issparse(complete)
-        if is_sparse:
-            complete.sum_duplicates()  # now, so that the positions of the gaps stay valid
-        entries = complete.data if is_sparse else np.asarray(complete)
-        gaps = np.isnan(entries)
-        if is_sparse:
-            entries[gaps] = 0.0
-            rows = np.repeat(np.arange(complete.shape[0]), np.diff(complete.indptr))[gaps]
-            self._at: Any = np.flatnonzero(gaps)
-            self._where = rows, complete.indices[gaps].astype(np.int64)
-        else:
-            self._where = self._at = np.nonzero(gaps)
-            complete = np.where(gaps, 0.0, entries).astype(entries.dtype)
-        super().__init__(complete, offset)
+        super().__init__(matrix, offset)
+        self.matrix = self.matrix.copy()
+        gaps = np.isnan(self._entries())
+        self._at = np.nonzero(gaps)
+        self._where = self._at
+        if self.is_sparse:
+            self._where = self.row_of[gaps], self.matrix.indices[gaps]
+        self.fill(np.zeros(np.sum(gaps)))
 
     def fill(self, values: np.ndarray) -> None:
         """Put values into the missing entries."""
         self._entries()[self._at] = values
-        for cached in ("energy", "_row_energy", "_arrays"):  # computed from the old values
+        for cached in ("energy", "row_energy", "arrays"):  # computed from the old values
             self.__dict__.pop(cached, None)
 
     def start_search(self) -> None:
@@ -52,7 +45,7 @@ class ImputedRows(MemoryRows):
         _, columns = self._where
         self.fill(np.zeros(len(columns)))
         count = self.n_rows - np.bincount(columns, minlength=self.dim)
-        total = np.asarray(self._rows.sum(axis=0, dtype=np.float64)).ravel()
+        total = np.asarray(self.matrix.sum(axis=0, dtype=np.float64)).ravel()
         self.fill((total / np.maximum(count, 1))[columns])
 
     def n_gaps_of(self, assignments: np.ndarray) -> np.ndarray:
@@ -89,12 +82,10 @@ class ImputedRows(MemoryRows):
     def _expected(self, assignments: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         rows, columns = self._where
         mean = _entries_of_product(assignments, np.ascontiguousarray(vectors.T), rows, columns)
-        if self._offset is not None:
-            mean += self._offset[columns]
-        return mean
+        return mean + self.offset[columns]
 
     def _entries(self) -> np.ndarray:
-        return self._rows.data if self.is_sparse else self._rows
+        return self.matrix.data if self.is_sparse else self.matrix
 
 
 @njit()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, kept, listed_rows
+from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, csr, kept
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.sweep import (
     SweepStart,
@@ -28,12 +28,13 @@ from wideangle.latent_features.state import (
     Features,
     FeatureStats,
     StoredAssignments,
+    detached,
     probes,
     room_for,
     with_room,
 )
 from wideangle.machine_code import in_ranges, njit
-from wideangle.types import Key
+from wideangle.types import Key, as_dense
 
 BLOCK_ROWS = 4096
 """Rows handled at once, so that a cast or a square never makes a second matrix."""
@@ -64,79 +65,79 @@ class MemoryRows(HostRows):
 
     def __init__(self, matrix: Any, offset: Any = None) -> None:
         dtype = np.float32 if getattr(matrix, "dtype", None) == np.float32 else np.float64
-        self._rows: Any
-        self._offset: np.ndarray | None = None
-        if offset is not None and np.any(offset):
-            self._offset = np.asarray(offset, dtype)
+        self.matrix: Any
         if sparse.issparse(matrix):
-            self._rows = sparse.csr_matrix(matrix, dtype=dtype)
-            if not self._rows.has_canonical_format:
+            self.matrix = sparse.csr_matrix(matrix, dtype=dtype)
+            if not self.matrix.has_canonical_format:
                 # Duplicate entries would be squared separately; the caller's matrix is not changed.
-                self._rows = self._rows.copy()
-                self._rows.sum_duplicates()
+                self.matrix = self.matrix.copy()
+                self.matrix.sum_duplicates()
         else:
-            self._rows = np.ascontiguousarray(matrix, dtype)
-            if self._offset is not None:
-                self._rows, self._offset = self._rows - self._offset, None
-        if len(self._rows.shape) != 2:  # noqa: PLR2004
-            raise ValueError(f"rows must form a matrix, got shape {self._rows.shape}")
-        if self._offset is not None and self._offset.shape != (self.dim,):
-            raise ValueError(f"offset must have shape ({self.dim},), got {self._offset.shape}")
+            self.matrix = np.ascontiguousarray(matrix, dtype)
+        if len(self.matrix.shape) != 2:  # noqa: PLR2004
+            raise ValueError(f"rows must form a matrix, got shape {self.matrix.shape}")
+        self.offset = np.zeros(self.dim, dtype) if offset is None else np.asarray(offset, dtype)
+        if self.offset.shape != (self.dim,):
+            raise ValueError(f"offset must have shape ({self.dim},), got {self.offset.shape}")
+        if not self.is_sparse and np.any(self.offset):
+            self.matrix, self.offset = self.matrix - self.offset, np.zeros(self.dim, dtype)
 
     @property
     def n_rows(self) -> int:
         """Number of rows, N."""
-        return int(self._rows.shape[0])
+        return int(self.matrix.shape[0])
 
     @property
     def dim(self) -> int:
         """Number of columns, D."""
-        return int(self._rows.shape[1])
+        return int(self.matrix.shape[1])
 
     @property
     def dtype(self) -> np.dtype:
         """float32 or float64."""
-        return self._rows.dtype
+        return self.matrix.dtype
 
     @property
     def is_sparse(self) -> bool:
         """Whether only nonzero entries are stored."""
-        return sparse.issparse(self._rows)
+        return sparse.issparse(self.matrix)
 
     @cached_property
     def energy(self) -> float:
         """Sum of squares of all entries, in float64."""
-        return float(self.row_energy().sum())
-
-    def row_energy(self) -> np.ndarray:
-        """Squared length of each row, shape (N,), in float64; read-only."""
-        return self._row_energy
+        return float(self.row_energy.sum())
 
     @cached_property
-    def _row_energy(self) -> np.ndarray:
-        energy = np.zeros(self.n_rows)
+    def row_energy(self) -> np.ndarray:
+        """Squared length of each row, shape (N,), in float64."""
         if self.is_sparse:
-            offset = np.zeros(self.dim) if self._offset is None else self._offset.astype(float)
-            _sparse_energy(*self._parts(), offset, energy)
-            return energy
+            entries = self.matrix.data.astype(float)
+            offset = self.offset.astype(float)
+            terms = entries * (entries - 2.0 * offset[self.matrix.indices])
+            energy = np.bincount(self.row_of, terms, self.n_rows) + offset @ offset
+            return np.maximum(energy, 0.0)  # rounding may make that of the offset itself negative
+        energy = np.zeros(self.n_rows)
         for block in self._blocks():
-            rows = self._rows[block].astype(float)
+            rows = self.matrix[block].astype(float)
             energy[block] = np.einsum("nd,nd->n", rows, rows)
         return energy
+
+    @property
+    def row_of(self) -> np.ndarray:
+        """Row of each stored entry of sparse rows, rising."""
+        return np.repeat(np.arange(self.n_rows, dtype=np.int32), np.diff(self.matrix.indptr))
 
     def products(self, vectors: np.ndarray) -> np.ndarray:
         """Inner products of each row with each vector: (K, D) -> (N, K)."""
         vectors = np.asarray(vectors, self.dtype)
         if not self.is_sparse:
-            return self._rows @ vectors.T
+            return self.matrix @ vectors.T
         by_column = np.ascontiguousarray(vectors.T)
         found = np.zeros((self.n_rows, len(vectors)), self.dtype)
-        work = self._rows.nnz * len(vectors)
-        self._in_threads(
-            work, lambda first, last: _products(*self._parts(), by_column, found, first, last)
-        )
-        if self._offset is not None:
-            found -= vectors @ self._offset
+        work = self.matrix.nnz * len(vectors)
+        given = *self._parts(), by_column, found
+        self._in_threads(work, lambda first, last: csr.add_products(*given, first, last))
+        found -= vectors @ self.offset
         return found
 
     def cross(self, assignments: np.ndarray) -> np.ndarray:
@@ -145,34 +146,31 @@ class MemoryRows(HostRows):
         if not self.is_sparse:
             total = np.zeros((assignments.shape[1], self.dim))
             for block in self._blocks():
-                total += assignments[block].astype(self.dtype).T @ self._rows[block]
+                total += assignments[block].astype(self.dtype).T @ self.matrix[block]
             return total
         counts = assignments.sum(axis=0, dtype=np.int64)
-        work = int(self._rows.nnz / max(self.n_rows, 1) * counts.sum())
+        work = int(self.matrix.nnz / max(self.n_rows, 1) * counts.sum())
         assignments = np.ascontiguousarray(assignments, np.uint8)
 
         def partial(first: int, last: int) -> np.ndarray:
-            return _cross(*self._parts(), assignments, self.dim, first, last)
+            return csr.sums_of_rows(*self._parts(), assignments, self.dim, first, last)
 
         total = np.sum(self._in_threads(work, partial), axis=0).T.copy()
-        return total if self._offset is None else total - np.outer(counts, self._offset)
+        return total - np.outer(counts, self.offset)
 
     def take(self, rows: np.ndarray) -> MemoryRows:
         """The same view of a subset of the rows."""
-        return MemoryRows(self._rows[rows], self._offset)
+        return MemoryRows(self.matrix[rows], self.offset)
 
     def scaled(self, factor: float) -> MemoryRows:
         """The same rows times a number."""
-        offset = None if self._offset is None else self._offset * factor
         # The product of a float32 matrix with a NumPy scalar would be float64.
-        return MemoryRows((self._rows * factor).astype(self.dtype, copy=False), offset)
+        matrix = (self.matrix * factor).astype(self.dtype, copy=False)
+        return MemoryRows(matrix, self.offset * factor)
 
     def dense_block(self, rows: np.ndarray | slice) -> np.ndarray:
         """Some rows as a new dense array, offset subtracted: for small subsets only."""
-        if not self.is_sparse:
-            return np.array(self._rows[rows])
-        block = self._rows[rows].toarray()
-        return block if self._offset is None else block - self._offset
+        return as_dense(self.matrix, rows, self.dtype) - self.offset
 
     def start_search(self) -> None:
         """Prepare for a search for features: nothing to do for complete rows."""
@@ -184,26 +182,22 @@ class MemoryRows(HostRows):
     # ---------------------------------------------------------------- sweeps
 
     def detached(self, features: Features) -> Features:
-        """As ``state.detached``, in one pass over the columns in use."""
-        assignments = np.asarray(features.assignments)
-        counts = assignments.sum(axis=0, dtype=np.int32)
-        index = np.arange(assignments.shape[1], dtype=np.int32)
-        stored = StoredAssignments(counts, index, len(assignments))
-        return features._replace(assignments=stored)
+        """As ``state.detached``, with NumPy."""
+        return detached(features._replace(assignments=np.asarray(features.assignments)))
 
     def compile(self, key: Key, features: Features, design: Design) -> None:
         """Compile the three programs of a sweep in parallel; calls would do so one by one."""
         room, dtype = features.room, features.weights.dtype
         width = width_for(int(features.n_live), room, self.n_rows)
-        detached = self.detached(features)
+        without = self.detached(features)
 
         def rows_by(n: int, kind: Any, n_rows: int = self.n_rows) -> Any:
             return jax.ShapeDtypeStruct((n_rows, n), kind)
 
-        first = start_sweep.lower(key, detached, design)
+        first = start_sweep.lower(key, without, design)
         start = jax.tree.map(_like, first.out_info)
         whole = start.features._replace(assignments=rows_by(width, np.uint8))
-        given = (key, start._replace(features=whole), self.arrays(), rows_by(width, dtype))
+        given = (key, start._replace(features=whole), self.arrays, rows_by(width, dtype))
         second = make_births.lower(*given, design)
         moved, _ = jax.tree.map(_like, second.out_info)
         moved = moved._replace(assignments=rows_by(room, np.uint8))
@@ -232,20 +226,17 @@ class MemoryRows(HostRows):
         padded = np.zeros((self.n_rows, width), vectors.dtype)
         padded[:, :n_live] = found
         start = start._replace(features=start.features._replace(assignments=assignments))
-        moved, columns = make_births(key, start, self.arrays(), padded, design)
+        moved, columns = make_births(key, start, self.arrays, padded, design)
         return _attached(moved, columns, features.room)
 
-    def arrays(self) -> Any:
-        """The rows for compiled programs."""
-        return self._arrays
-
     @cached_property
-    def _arrays(self) -> Any:
+    def arrays(self) -> DenseRows | csr.ListedRows:
+        """The rows for compiled programs, in JAX's default precision."""
         if self.is_sparse:
-            return listed_rows(self._rows, self._offset, self.row_energy())
-        arrays = DenseRows(jnp.asarray(self._rows, jnp.result_type(float)))
-        if self._fixed and arrays.rows.dtype == self._rows.dtype:
-            self._rows = np.asarray(arrays.rows)  # one matrix, shared
+            return csr.listed(self)
+        arrays = DenseRows(jnp.asarray(self.matrix, jnp.result_type(float)))
+        if self._fixed and arrays.rows.dtype == self.dtype:
+            self.matrix = np.asarray(arrays.rows)  # one matrix, shared
         return arrays
 
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
@@ -275,7 +266,7 @@ class MemoryRows(HostRows):
         return [slice(i, i + BLOCK_ROWS) for i in range(0, self.n_rows, BLOCK_ROWS)]
 
     def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._rows.data, self._rows.indices, self._rows.indptr
+        return self.matrix.data, self.matrix.indices, self.matrix.indptr
 
     def _in_threads(self, work: int, kernel: Callable[[int, int], Any]) -> list[Any]:
         """Results of ``kernel(first, last)`` over ranges of rows with equal numbers of entries.
@@ -283,9 +274,9 @@ class MemoryRows(HostRows):
         The ranges do not depend on the number of threads, so neither do sums over them.
         """
         n_ranges = N_RANGES if work > THREADED_WORK else 1
-        entries = np.linspace(0, self._rows.nnz, n_ranges + 1)[1:-1]
+        entries = np.linspace(0, self.matrix.nnz, n_ranges + 1)[1:-1]
         return in_ranges(
-            kernel, [0, *np.searchsorted(self._rows.indptr, entries).tolist(), self.n_rows]
+            kernel, [0, *np.searchsorted(self.matrix.indptr, entries).tolist(), self.n_rows]
         )
 
 
@@ -319,55 +310,6 @@ def _attached(features: Features, stored: Any, room: int) -> Features:
         room = features.room
     features = with_room(features, room)
     return features._replace(assignments=_columns(features, stored, room))
-
-
-@njit()
-def _products(data, indices, indptr, vectors, found, first, last):
-    """Add x_n . v_k to ``found``; ``vectors`` is (D, K), so that the inner loop is contiguous."""
-    width = vectors.shape[1]
-    for n in range(first, last):
-        for i in range(indptr[n], indptr[n + 1]):
-            x, d = data[i], indices[i]
-            for k in range(width):
-                found[n, k] += x * vectors[d, k]
-
-
-@njit()
-def _cross(data, indices, indptr, assignments, dim, first, last):
-    """Sum of the rows of each feature, (D, K): an entry touches one line of the result.
-
-    A row with few features costs entries x features; with many, a whole line at once is faster.
-    """
-    width = assignments.shape[1]
-    total = np.zeros((dim, width))
-    active = np.empty(width, np.int64)
-    for n in range(first, last):
-        n_active = 0
-        for k in range(width):
-            active[n_active] = k
-            n_active += assignments[n, k]
-        if n_active * 6 < width:
-            for i in range(indptr[n], indptr[n + 1]):
-                for j in range(n_active):
-                    total[indices[i], active[j]] += data[i]
-        else:
-            for i in range(indptr[n], indptr[n + 1]):
-                x, d = data[i], indices[i]
-                for k in range(width):
-                    total[d, k] += x * assignments[n, k]
-    return total
-
-
-@njit()
-def _sparse_energy(data, indices, indptr, offset, energy):
-    """|x_n - o|² = |o|² + sum over stored entries of x (x - 2 o)."""
-    base = np.sum(offset * offset)
-    for n in range(len(energy)):
-        total = base
-        for i in range(indptr[n], indptr[n + 1]):
-            x = float(data[i])
-            total += x * (x - 2.0 * offset[indices[i]])
-        energy[n] = max(total, 0.0)  # rounding may give a row equal to the offset a negative value
 
 
 @njit()

@@ -109,7 +109,9 @@ class Chances(NamedTuple):
     """For draws that may be rejected."""
 
 
-SMALL = 0.5
+SMALL = 0.2
+"""Weight below which a feature is small, where rows are many. Sweeps as such move common features
+well, and cycles spent on them would be lost for the rare ones."""
 
 
 def small(n_rows: int) -> float:
@@ -199,8 +201,8 @@ def _birth_or_death(
     empty = jnp.zeros_like(old.column)
     one = choose(birth, Feature(empty_slot(pool), chances.weight, *vector, empty, product), old)
     gain = _gain(without, one, setting.hyper)
-    column = decide(_logit(one.weight) + gain, chances.rows) | anchor.here
-    one = one._replace(column=jnp.where(birth, column.astype(gain.dtype), one.column))
+    column = decide(_logit(one.weight) + gain, chances.rows).astype(gain.dtype).at[row].set(1.0)
+    one = one._replace(column=jnp.where(birth, column, one.column))
     offer = Offer(birth, birth | jnp.any(candidates), jnp.sum(candidates) + birth)
     fit = _anchored_fit(one, gain, anchor, setting.hyper, design)
     return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
@@ -209,8 +211,8 @@ def _birth_or_death(
 class Anchor(NamedTuple):
     """The row that a birth starts from."""
 
-    here: Array
-    """(N,) which row it is."""
+    row: Array
+    """Which row it is."""
     rest: Array
     """(D,) its residual from the other features."""
     square: Scalar
@@ -225,7 +227,7 @@ def _anchor(without: Pool, row: Array, setting: Setting) -> Anchor:
     # |x - mean|^2 without x: every row's products with its features are known.
     square = setting.energy[row] - 2 * used @ products + mean @ mean
     rest = setting.rows.take(row[None])[0] - mean
-    return Anchor(jnp.arange(len(setting.energy)) == row, rest, square)
+    return Anchor(row, rest, square)
 
 
 class Offer(NamedTuple):
@@ -275,9 +277,9 @@ def _anchored_fit(
     one: Feature, gain: Array, anchor: Anchor, hyper: Hyper, design: Design
 ) -> Scalar:
     """The F of an anchored birth, in which the anchor adds nothing to the sum over rows."""
-    dim, square, gain = anchor.rest.size, anchor.square, jnp.where(anchor.here, 0.0, gain)
+    dim, square = anchor.rest.size, anchor.square
     fit = jnp.log(1.0 * len(gain)) - jnp.log(jnp.sum(one.column)) + jnp.log(one.weight)
-    fit += log_used(one.weight, gain)
+    fit += log_used(one.weight, gain) - log_used(one.weight, gain[anchor.row])
     if design.features == "gaussian":
         shrink = 1 / (1 + hyper.noise_variance * hyper.rate)
         return fit + 0.5 * dim * jnp.log1p(-shrink) + 0.5 * shrink * square / hyper.noise_variance
@@ -435,8 +437,11 @@ def log_any(weight: Scalar, gain: Array) -> Scalar:
 
 def _not_empty(uniform: Scalar, uniforms: Array, logit: Array) -> Array:
     """A column given that it is not empty: its first row, then the others."""
-    used_by_now = -jnp.expm1(jnp.cumsum(-jax.nn.softplus(logit)))
-    first = jnp.minimum(jnp.sum(used_by_now < uniform * used_by_now[-1]), len(logit) - 1)
+    excess = jax.nn.softplus(logit)
+    # The first n rows leave it unused with the probability exp(-sum of their excess).
+    share = -jnp.expm1(-jnp.sum(excess))
+    reached = jnp.cumsum(excess) < -jnp.log1p(-uniform * share)
+    first = jnp.minimum(jnp.sum(reached), len(logit) - 1)
     index = jnp.arange(len(logit))
     free = decide(logit, uniforms)
     return ((index == first) | ((index > first) & free)).astype(logit.dtype)

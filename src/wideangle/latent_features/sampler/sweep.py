@@ -10,7 +10,7 @@ Only the two steps in brackets read the rows. On a device everything is one prog
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +31,7 @@ from wideangle.latent_features.sampler.weights import (
     without_tail,
 )
 from wideangle.latent_features.state import (
+    ROOMS,
     Design,
     Features,
     FeatureStats,
@@ -41,6 +42,7 @@ from wideangle.latent_features.state import (
     log_lik,
     probes,
     residual_energy,
+    stats_of,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Key, Scalar
@@ -186,11 +188,35 @@ def split(key: Key) -> Keys:
 
 # ---------------------------------------------------------------- on the CPU: compiled parts
 
-# Matrix products run in a library: the code around them, unoptimised, is as fast on the whole, and
-# compiles in two thirds of the time.
-_QUICKLY = QUICKLY | {"xla_backend_optimization_level": 0}
-_on_host = partial(jax.jit, static_argnames="design", compiler_options=_QUICKLY)
-start_sweep, make_births, finish_sweep = _on_host(start), _on_host(births), _on_host(finish)
+FEW = ROOMS[0]
+"""Size of the arrays up to which the parts that do not read the rows are compiled unoptimised: that
+takes half as long, and they are short."""
+
+
+class _Part:
+    """A part of a sweep as a program, compiled for each size of its arrays."""
+
+    def __init__(self, part: Callable[..., Any]) -> None:
+        unoptimised = QUICKLY | {"xla_backend_optimization_level": 0}
+        self._for_few, self._for_many = (
+            jax.jit(part, static_argnames="design", compiler_options=options)
+            for options in (unoptimised, QUICKLY)
+        )
+
+    def _program(self, features: Features) -> Any:
+        return self._for_few if features.room <= FEW else self._for_many
+
+    def __call__(self, key: Key, features: Features, *others: Any) -> Any:
+        return self._program(features)(key, features, *others)
+
+    def lower(self, key: Key, features: Features, *others: Any) -> Any:
+        """The program before it is compiled."""
+        return self._program(features).lower(key, features, *others)
+
+
+start_sweep, finish_sweep = _Part(start), _Part(finish)
+# Births go over all rows many times: optimised they take a quarter of the time.
+make_births = jax.jit(births, static_argnames="design", compiler_options=QUICKLY)
 drop_unused = jax.jit(without_unused, static_argnums=1)
 
 
@@ -225,7 +251,7 @@ def sweep_on_device(
     begun = begun._replace(features=begun.features._replace(assignments=assignments))
     moved, columns = births(key, begun, rows, products, design)
     moved = attached(moved, columns)
-    stats = rows.stats(moved.assignments)
+    stats = stats_of(rows, moved.assignments)
     end, info = finish(key, moved, stats, _probed(moved), design, steps)
     return end, info, begun.slice.overflow
 
@@ -238,7 +264,7 @@ def sweep_without_assignments(
     It keeps the weights that led to the low level; drawing others would make such weights too rare.
     """
     features = without_unused(start(key, features, design).features, design)
-    stats = rows.stats(features.assignments)
+    stats = stats_of(rows, features.assignments)
     return finish(key, features, stats, _probed(features), design, steps)
 
 

@@ -1,6 +1,6 @@
-"""From the record to docs/clusters.md.
+"""From the record to docs/cluster-results.md.
 
-``python -m wideangle_lab.bench.clusters.page results/bench/clusters.json docs/clusters.md``
+``python -m wideangle_lab.bench.clusters.page results/bench/clusters.json docs/cluster-results.md``
 """
 
 from __future__ import annotations
@@ -116,22 +116,22 @@ def render(record: Mapping[str, Any]) -> str:
     for inference, words in WORDS.items():
         if found := tables(record, inference):
             scores = SCORES if inference == "map" else ("log_density",)
-            parts += [f"### {words}", verdict(found), effect(found), grid(found, scores)]
+            parts += [f"## {words}", verdict(found), effect(found), grid(found, scores)]
     if "convergence" in record:
-        parts += ["### Convergence of the chains", *map(converged, record["convergence"].items())]
+        parts += ["## Convergence of the chains", *map(converged, record["convergence"].items())]
     if "speed" in record:
-        parts += ["### CPU seconds of a pass", speed(record["speed"])]
+        parts += ["## CPU seconds of a pass", speed(record["speed"])]
     if "disk" in record:
-        parts += ["### Rows on disk", on_disk(record["disk"])]
+        parts += ["## Rows on disk", on_disk(record["disk"])]
     parts.append(where(record))
     return "\n\n".join(parts)
 
 
 def where(record: Mapping[str, Any]) -> str:
-    """Seeds, machines, versions and commits."""
+    """Seeds, machines and versions; commits are in the record."""
     lines = [
         f"- {name}: seed {one['seed']}, finished {one['finished']}, load {_load(one):g}, on "
-        f"{machine_of(one)}; commit {one['commit'] or 'unknown'}"
+        f"{machine_of(one)}"
         for name, one in sorted(record["stamps"].items())
     ]
     return "\n".join([f"Measured by `{COMMAND}`:", "", *lines])

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wideangle_lab.bench.defaults.rivals import LOGISTIC
 from wideangle_lab.bench.defaults.tables import TABLES
@@ -25,7 +25,7 @@ from wideangle_lab.bench.defaults.targets import (
     summaries,
     targets,
 )
-from wideangle_lab.bench.page import machine_of
+from wideangle_lab.bench.page import computer_of, versions_of
 from wideangle_lab.bench.record import OURS, show
 from wideangle_lab.marks import fill_page
 
@@ -39,6 +39,8 @@ CLASSIFIERS = (
     "Gaussian process",
     "MLP",
 )
+TIMES = ("first fit, s", "next, s", "a second")
+"""Columns that are empty where the machine was busy."""
 VERDICTS = {True: "met", False: "**missed**", None: "not measured"}
 NUMBERS = re.compile(r"\d[\d,]*(\.\d+)?")
 
@@ -71,29 +73,53 @@ def render(record: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def render_summary(record: Mapping[str, Any]) -> str:
-    """The paragraph of the README: the result on small tables, with exceptions."""
-    small = [
+class Small(NamedTuple):
+    """The result on small tables."""
+
+    tables: list[Summary]
+    below: dict[str, int]
+    """On how many of them our log-loss is lower, by other classifier."""
+
+
+def small_tables(record: Mapping[str, Any]) -> Small:
+    """Tables of classes with few rows, and where our log-loss is lower."""
+    found = [
         table
         for table in summaries(record)
         if table.losses and table.classes and table.worst("n_rows") <= SMALL
     ]
-    rows = [table.worst("n_rows") for table in small]
-    splits = [table.n_compared for table in small]
     below = {
-        name: sum(table.losses[OURS] < table.losses.get(name, math.nan) for table in small)
+        name: sum(table.losses[OURS] < table.losses.get(name, math.nan) for table in found)
         for name in (LOGISTIC, BOOSTING)
     }
-    lowest = sum(table.lowest == OURS for table in small)
-    worse = sorted((t for t in small if t.above > 0), key=lambda table: -table.above)
-    shown = ", ".join(f"{table.title} ({table.above:+.0%})" for table in worse) or "none"
+    return Small(found, below)
+
+
+def render_headline(record: Mapping[str, Any]) -> str:
+    """The first sentence of the README about the result."""
+    tables, below = small_tables(record)
+    rows = [table.worst("n_rows") for table in tables]
+    return (
+        f"On {len(tables)} real tables with {min(rows):,} to {max(rows):,} training rows, and with "
+        f"nothing tuned, its log-loss is lower than that of {LOGISTIC} on {below[LOGISTIC]} and "
+        f"that of {BOOSTING} on {below[BOOSTING]} ([all results](docs/defaults.md))."
+    )
+
+
+def render_summary(record: Mapping[str, Any]) -> str:
+    """The paragraph of the README: the result on small tables, with exceptions."""
+    tables, below = small_tables(record)
+    splits = [table.n_compared for table in tables]
+    lowest = sum(table.lowest == OURS for table in tables)
+    worse = sorted((t for t in tables if t.above > 0), key=lambda table: -table.above)
+    shown = ", ".join(f"{table.title} ({table.above:+.1%})" for table in worse) or "none"
     spread = f"{min(splits)} to {max(splits)}" if min(splits) < max(splits) else min(splits)
     return (
-        f"Log-loss of test rows, nothing tuned, on {len(small)} real tables with {min(rows):,} to "
-        f"{max(rows):,} training rows and {spread} splits each:\n\n"
-        f"- **lower than {LOGISTIC} on {below[LOGISTIC]}, than {BOOSTING} on {below[BOOSTING]}**, "
-        f"and the lowest of {len(CLASSIFIERS)} classifiers on {lowest};\n"
-        f"- higher than {LOGISTIC} on {shown}."
+        f"Mean log-loss of test rows with default settings, {spread} splits of each table:\n\n"
+        f"- lower than that of {LOGISTIC} on {below[LOGISTIC]} of {len(tables)} tables, than that "
+        f"of {BOOSTING} on {below[BOOSTING]}, and the lowest of {len(CLASSIFIERS)} classifiers on "
+        f"{lowest};\n"
+        f"- higher than that of {LOGISTIC} on {shown}."
     )
 
 
@@ -107,7 +133,7 @@ def missing(tables: Sequence[Summary]) -> list[str]:
         if n < TABLES[name].n_seeds
     ]
     n_busy = sum(busy(fit) for table in tables for fit in table.fits)
-    lines = [f"Seconds of {n_busy} fits on a busy machine are left out."] * (n_busy > 0)
+    lines = [f"Times of {n_busy} fits are left out: the machine was busy."] * (n_busy > 0)
     lines += [f"Not measured, for want of data or time: {'; '.join(absent)}."] if absent else []
     lines += [f"Not measured with all seeds: {'; '.join(short)}."] if short else []
     return lines + [f"Failed: {name_of(t.name)}: {error}" for t in tables for error in t.errors]
@@ -138,21 +164,30 @@ def warned(tables: Sequence[Summary]) -> str:
 
 
 def where(record: Mapping[str, Any], others: str = "classifiers") -> str:
-    """Machines, versions, commits and numbers of processes."""
+    """Machines, versions and numbers of processes; commits are in the record."""
     parts = [part for cell in record["cells"].values() for part in cell.values()]
     stamps = [part["stamp"] for part in parts if "stamp" in part]
-    places = Counter(f"{machine_of(one)}; commit {one['commit'] or 'unknown'}" for one in stamps)
     loads = [one["machine"]["load_at_start"][0] for one in stamps]
     days = sorted(one["finished"] for one in stamps)
     shared = sum("shared_process" in one for one in stamps)
-    alone = f"Each fit had a process to itself, and so had the other {others} of each split."
+    alone = "Each part ran in a process of its own."
     if shared:
         alone = f"{shared} of {len(stamps)} parts shared processes with others."
     head = (
-        f"Measured from {days[0]} to {days[-1]}. {alone} Load of the machine when they began: "
-        f"{min(loads):g} to {max(loads):g}."
+        f"Measured from {days[0]} to {days[-1]}, in parts: a fit, or the other {others}, of one "
+        f"split. {alone} Load of the machine at the start of a part: {min(loads):g} to "
+        f"{max(loads):g}. The record has the commit of each part."
     )
-    return "\n".join([head, "", *(f"- {n} of them on {place}" for place, n in places.items())])
+    return "\n".join([head, "", *computers(stamps)])
+
+
+def computers(stamps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each computer: how many parts it measured, with which versions."""
+    n_parts = Counter(computer_of(one) for one in stamps)
+    versions = {name: dict[str, None]() for name in n_parts}
+    for one in stamps:
+        versions[computer_of(one)].update(dict.fromkeys(versions_of(one)))
+    return [f"- {n} parts on {name}: {', '.join(versions[name])}" for name, n in n_parts.items()]
 
 
 def name_of(name: str) -> str:
@@ -161,7 +196,10 @@ def name_of(name: str) -> str:
 
 
 def grid(columns: Mapping[str, Callable[[Summary], str]], tables: Iterable[Summary]) -> str:
-    """One line for each table; the first column is text."""
+    """One line for each table, without times if there are none; the first column is text."""
+    tables = list(tables)
+    known = {name for name, column in columns.items() if any(map(column, tables))}
+    columns = {name: columns[name] for name in columns if name in known or name not in TIMES}
     rows = [[column(table) for column in columns.values()] for table in tables]
     marks = ["---", *["---:"] * (len(columns) - 1)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, marks, *rows))
@@ -253,11 +291,12 @@ FEATURES: dict[str, Callable[[Summary], str]] = {
 
 
 def main(source: str, page: str, readme: str | None = None) -> None:
-    """Write the page, and the paragraph of the README."""
+    """Write the page, and the sentence and the paragraph of the README."""
     record = json.loads(Path(source).read_text(encoding="utf-8"))
     fill_page(Path(page), {"record": render(record)})
     if readme is not None:
-        fill_page(Path(readme), {"defaults": render_summary(record)})
+        texts = {"headline": render_headline(record), "defaults": render_summary(record)}
+        fill_page(Path(readme), texts)
 
 
 if __name__ == "__main__":

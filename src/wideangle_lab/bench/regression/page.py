@@ -1,6 +1,7 @@
-"""Write docs/regression.md from the record.
+"""Write docs/regression-results.md from the record.
 
-``python -m wideangle_lab.bench.regression.page results/bench/regression.json docs/regression.md``
+``python -m wideangle_lab.bench.regression.page RECORD docs/regression-results.md``, where the
+record is ``results/bench/regression.json``.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def targets(tables: Sequence[Summary]) -> list[Target]:
     nearest = f"at most {100 * max(max(table.off().values()) for table in tables):.1f} points"
     return [
         Target(
-            "coverage of 50, 80 and 95 % within three points, or as near as 95 % of binomial draws",
+            "coverage of 50, 80 and 95 % within three points, or within 95 % of binomial draws",
             "; ".join(far) or nearest,
             not far,
         ),

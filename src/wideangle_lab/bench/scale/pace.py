@@ -6,7 +6,6 @@ They are summed over all cores: other programs on the machine affect them little
 from __future__ import annotations
 
 import time
-from functools import partial
 
 import numpy as np
 
@@ -17,10 +16,11 @@ ROWS, PASSES, REPEATS = 65_536, (1, 7), 2
 
 def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str, float]:
     """Core seconds per row of a pass, per row of the first pass, and to start."""
-    from wideangle.mixture_of_experts import stream as moe_stream
     from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.stream import SAMPLE_ROWS
     from wideangle.settings import Variational
     from wideangle.streaming import NpyRows
+    from wideangle.streaming.survey import survey
 
     generator = np.random.default_rng(seed)
     X = generator.standard_normal((ROWS, columns), np.float32)
@@ -42,8 +42,6 @@ def vi_pace(n_experts: int, n_starts: int, columns: int, seed: int) -> dict[str,
     short, long = np.min(seconds, axis=0)
     row = (long - short) / (ROWS * (PASSES[1] - PASSES[0]))
     began = time.process_time()
-    classes = partial(moe_stream.classes_of, class_weight=None)
-    options = {"standardise": True, "intercept": True, "verbose": False}
-    moe_stream.prepare(source, 0, classes, quantity=False, **options)
+    survey(source, 0, SAMPLE_ROWS[0], verbose=False)
     look = (time.process_time() - began) / ROWS
     return {"row": row, "look": look, "begin": first - PASSES[0] * ROWS * row - ROWS * look}
