@@ -2,7 +2,8 @@
 
 On a CPU the chains form two groups, each with its own thread and step sizes, since a program of
 small operations keeps only one core busy. On a device all chains are one group. Chains of several
-data sets are more groups, each with its own data: on a CPU for the same threads, on a device vmapped.
+data sets are more groups, each with its own data: on a CPU for the same threads, on a device
+vmapped.
 
 The user's functions are traced once, for one chain. The arrays they close over (the data) become
 arguments of the compiled program: otherwise they would be constants in it, which for a large data
@@ -88,10 +89,9 @@ class Program:
             raise ValueError(
                 f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}"
             )
-        n_sets = len(sets)
-        n_chains = state.keys.shape[0] // _n_groups(state, n_sets)
-        together = state.keys.shape[0] // (1 if self._vmapped else n_sets)
-        size = together * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+        n_chains = state.keys.shape[0] // _n_groups(state, len(sets))
+        at_once = state.keys.shape[0] // (1 if self._vmapped else len(sets))
+        size = at_once * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
         self.n_rounds = n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
         """Rounds that fit into one call."""
 
@@ -129,7 +129,7 @@ class Program:
 
             return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
 
-        self._rounds = _over_sets(rounds, n_sets) if self._vmapped else rounds
+        self._rounds = _over_sets(rounds, len(sets)) if self._vmapped else rounds
         self._constants = iterate.constants, gather.constants
         self._executable: Callable[..., Any] | None = None
 
@@ -216,7 +216,7 @@ def _over_sets(rounds: Callable[..., Any], n_sets: int) -> Callable[..., Any]:
         latents, keys = jax.tree.map(cut, (state.latents, state.keys))
         state, values = over(constants, given, state._replace(latents=latents, keys=keys), *counts)
         latents, keys = jax.tree.map(joined, (state.latents, state.keys))
-        values = jax.tree.map(lambda leaf: jax.vmap(joined)(leaf), values)
+        values = jax.tree.map(jax.vmap(joined), values)
         return state._replace(latents=latents, keys=keys), values
 
     return many

@@ -1,8 +1,9 @@
 """Running cells: each once, with a record as soon as it is finished.
 
 With an accelerator the mixtures run in this process, one after the other, so that JAX compiles
-once for each shape, and splits of a row that is sampled at once, in one program; baselines and latent features run in other processes. Without one, and on a
-Dask cluster, all cells run in other processes.
+once for each shape, and splits of a row that is sampled at once, in one program; baselines and
+latent features run in other processes. Without one, and on a Dask cluster, all cells run in other
+processes.
 """
 
 from __future__ import annotations
