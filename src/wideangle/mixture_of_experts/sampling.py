@@ -251,7 +251,7 @@ def draw(
 ) -> list[Fitted]:
     """As many draws as set, or as predictions need."""
     chosen, n_sets = task.inference, len(chains.problems)
-    endings = None
+    endings, n_done = None, chains.draws[0].n_draws
     if checkpoint is not None:
         chains.load(checkpoint)
     with checkpoint or nullcontext():
@@ -263,7 +263,7 @@ def draw(
                 partial(_extend_and_watch, chains, checkpoint),
                 n_sets,
                 max_time=limit - (time.monotonic() - began) / n_sets,
-                n_done=chains.draws[0].n_draws,
+                n_done=n_done,
                 most=_most_draws(chains.problems[0], chosen.n_chains * n_sets),
             )
     if checkpoint is not None and not chains.interrupted:
@@ -284,15 +284,20 @@ def draw(
 def _extend_and_watch(
     chains: Chains, checkpoint: Checkpoint | None, n_draws: int, which: list[int]
 ) -> list[dict[str, np.ndarray]] | None:
-    """Extend the chains and return the quantities that predictions need, to judge their length."""
-    chains.extend(n_draws, which, checkpoint)
+    """Extend the chains and return the quantities that predictions need, to judge their length.
+
+    Chains from a file may have more draws: earlier checks are repeated, so that they stop where
+    they would have stopped.
+    """
+    if n_draws > chains.draws[which[0]].n_draws:
+        chains.extend(n_draws, which, checkpoint)
     if chains.interrupted:
         return None
     seen = []
     for i in which:
         problem = chains.problems[i]
         found = trace(problem.expert, chains.draws[i], problem.data.rows)
-        seen.append({name: found.values[name] for name in found.needed or ()})
+        seen.append({name: found.values[name][:, :n_draws] for name in found.needed or ()})
     return seen
 
 
