@@ -89,7 +89,7 @@ def _experts(cells: Sequence[Cell], tasks: Sequence[Task], known: Tunings) -> li
         models.append(estimator(cell.method, cell.n_experts, **settings))
     start = time.perf_counter()
     training = [(task.X_train, task.y_train) for task in tasks]
-    models = fitted(models, training, together=len(cells) > 1)
+    models = list(fitted(models, training, together=len(cells) > 1))
     share = (time.perf_counter() - start) / len(cells)
     chosen = {plain_name(name): value for name, value in choice["settings"].items()}
     chosen["validation_losses"] = choice["losses"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -127,11 +127,15 @@ def scorer(cell: Cell, task: Task) -> Callable[[list[dict[str, Any]]], list[floa
     return losses
 
 
-def fitted(models: list[Any], training: list[tuple[Any, Any]], *, together: bool) -> list[Any]:
-    """The models, each fitted to its rows: in one program, or one after the other."""
+def fitted(
+    models: Sequence[Any], training: Sequence[tuple[Any, Any]], *, together: bool
+) -> Iterator[Any]:
+    """The models, each fitted to its rows: in one program, or one when it is asked for."""
     if together:
-        return fit_many(models, training)
-    return [model.fit(*rows) for model, rows in zip(models, training, strict=True)]
+        yield from fit_many(models, training)
+        return
+    for model, rows in zip(models, training, strict=True):
+        yield model.fit(*rows)
 
 
 def validation_parts(
