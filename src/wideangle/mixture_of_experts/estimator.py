@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from wideangle.base import Presented
-from wideangle.checks import check_not_forked, check_table, in_order
+from wideangle.checks import check_not_forked, check_plain, check_table, in_order
 from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
@@ -151,6 +151,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         return X if self.filling_ is None else self.filling_.apply(X)
 
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        check_plain("sample_weight", sample_weight)
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     @in_own_threads

@@ -117,6 +117,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         check_table(X)
         check_numbers(y)
         X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
+        with np.errstate(over="ignore"):  # scikit-learn has checked them in their own type
+            y = y.astype(np.float64)
+        assert_all_finite(y, input_name="y")
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
