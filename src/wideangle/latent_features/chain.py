@@ -81,11 +81,14 @@ def begin_chain(key: Key, vectors: np.ndarray, assignments: np.ndarray, hyper: H
     weights = np.clip(weights, 1e-12, 1 - 1e-6)
     order = np.argsort(-weights)
     dtype = hyper.noise_variance.dtype
+    lengths = np.linalg.norm(vectors[order], axis=1)
+    directions = vectors[order] / np.where(lengths > 0, lengths, 1.0)[:, None]
+    # In NumPy: each small operation of JAX would be compiled.
+    parts = (weights[order], Components(directions, lengths))
     features = Features(
-        jnp.asarray(weights[order], dtype),
-        Components.from_vectors(jnp.asarray(vectors[order], dtype)),
-        jnp.asarray(assignments[:, order], jnp.uint8),
-        jnp.asarray(n_live, jnp.int32),
+        *jax.tree.map(lambda part: part.astype(dtype), parts),
+        assignments[:, order].astype(np.uint8),
+        np.asarray(n_live, np.int32),
         hyper,
     )
     return Chain(key_chain, with_room(features, room_for(n_live)))

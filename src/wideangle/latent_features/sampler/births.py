@@ -136,20 +136,25 @@ def birth_moves(
     """
     pool = gather(features, products, design)
     setting = _setting(features, rows, lengths, level, design)
-    kinds = (design.n_births, _birth_or_death), (design.n_cycles, _cycle)
-    n_moves = sum(n for n, _ in kinds)
+    n_moves = design.n_births + design.n_cycles
     dim = features.components.directions.shape[1]
     chances = _draw_chances(key, n_moves, dim, setting) if n_moves else None
-    first = 0
-    for n, move in kinds:
-        if n:  # an empty loop would still be traced, over vectors that do not exist
 
-            def turn(i: Array, pool: Pool, move=move) -> Pool:
-                mine = jax.tree.map(lambda leaf: leaf[i], chances)
-                return move(mine, i, pool, setting, design)
+    def loop(move: Any, first: int, n: Array | int, pool: Pool) -> Pool:
+        def turn(i: Array, pool: Pool) -> Pool:
+            mine = jax.tree.map(lambda leaf: leaf[i], chances)
+            return move(mine, i, pool, setting, design)
 
-            pool = lax.fori_loop(first, first + n, turn, pool)
-            first += n
+        return lax.fori_loop(first, first + n, turn, pool)
+
+    # An empty loop would still be traced, over vectors that do not exist.
+    if design.n_births:
+        pool = loop(_birth_or_death, 0, design.n_births, pool)
+    if design.n_cycles:
+        # Cycles do not change how many features are small, so that may decide how many there are.
+        n_small = jnp.sum(small_ones(pool, setting))
+        n_cycles = jnp.minimum(CYCLES_EACH * n_small, design.n_cycles)
+        pool = loop(_cycle, design.n_births, n_cycles, pool)
     return release(pool, features)
 
 
@@ -325,6 +330,8 @@ STRIDE = (1.5, 0.7)
 """Standard deviations of the steps of log weight and log length."""
 OFFERS = 2
 """Steps tried in a cycle."""
+CYCLES_EACH = 4
+"""Cycles in a sweep for each small feature, on average and at most."""
 
 
 def _cycle(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
@@ -371,13 +378,16 @@ def _move_numbers(
         return jnp.where(allowed, total, -jnp.inf)
 
     def offer(i: Array, now: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
-        point = now[0] + jnp.array(STRIDE, along.dtype) * chances.steps[i]
+        # The first turn stays and evaluates: the density is then compiled once.
+        step = jnp.where(i < OFFERS, chances.steps[i % OFFERS], 0.0)
+        point = now[0] + jnp.array(STRIDE, along.dtype) * step
         reached = density(point)
-        accepted = _accepts(chances.uniforms[i], reached - now[1])
+        accepted = (i == OFFERS) | _accepts(chances.uniforms[i % OFFERS], reached - now[1])
         return jnp.where(accepted, point, now[0]), jnp.where(accepted, reached, now[1])
 
     point = jnp.log(jnp.stack([old.weight, old.length]))
-    point, _ = lax.fori_loop(0, OFFERS, offer, (point, density(point)))
+    start = point, jnp.full_like(old.weight, -jnp.inf)
+    point, _ = lax.fori_loop(0, 1 + OFFERS, lambda i, now: offer(OFFERS - i, now), start)
     weight, length = jnp.exp(point)
     product = old.product * length / old.length
     return old._replace(weight=stick_breaking.inside(weight), length=length, product=product)
