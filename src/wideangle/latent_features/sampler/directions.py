@@ -202,7 +202,7 @@ def _length_kernel(hyper: Hyper, design: Design):
         def density(value: Scalar, place: Scalar) -> Scalar:
             """Of the logarithm, relative to the proposal; ``place`` is where it is around it."""
             own = shape * jnp.log(value) + c * value - 0.5 * d * value**2
-            return own + jnp.log1p(place**2)
+            return own - _log_cauchy(place)
 
         key_place, key_accept = jax.random.split(key)
         place = jax.random.cauchy(key_place, dtype=length.dtype)
@@ -213,6 +213,11 @@ def _length_kernel(hyper: Hyper, design: Design):
         return jnp.where(accepted, new, length)
 
     return move
+
+
+def _log_cauchy(place: Scalar) -> Scalar:
+    """Log density of the proposal of a length, up to a constant."""
+    return -jnp.log1p(place**2)
 
 
 def _move_together(
