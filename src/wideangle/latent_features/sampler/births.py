@@ -136,25 +136,20 @@ def birth_moves(
     """
     pool = gather(features, products, design)
     setting = _setting(features, rows, lengths, level, design)
-    n_moves = design.n_births + design.n_cycles
+    kinds = (design.n_births, _birth_or_death), (design.n_cycles, _cycle)
+    n_moves = sum(n for n, _ in kinds)
     dim = features.components.directions.shape[1]
     chances = _draw_chances(key, n_moves, dim, setting) if n_moves else None
+    first = 0
+    for n, move in kinds:
+        if n:  # an empty loop would still be traced, over vectors that do not exist
 
-    def loop(move: Any, first: int, n: Array | int, pool: Pool) -> Pool:
-        def turn(i: Array, pool: Pool) -> Pool:
-            mine = jax.tree.map(lambda leaf: leaf[i], chances)
-            return move(mine, i, pool, setting, design)
+            def turn(i: Array, pool: Pool, move=move) -> Pool:
+                mine = jax.tree.map(lambda leaf: leaf[i], chances)
+                return move(mine, i, pool, setting, design)
 
-        return lax.fori_loop(first, first + n, turn, pool)
-
-    # An empty loop would still be traced, over vectors that do not exist.
-    if design.n_births:
-        pool = loop(_birth_or_death, 0, design.n_births, pool)
-    if design.n_cycles:
-        # Cycles do not change how many features are small, so that may decide how many there are.
-        n_small = jnp.sum(small_ones(pool, setting))
-        n_cycles = jnp.minimum(CYCLES_EACH * n_small, design.n_cycles)
-        pool = loop(_cycle, design.n_births, n_cycles, pool)
+            pool = lax.fori_loop(first, first + n, turn, pool)
+            first += n
     return release(pool, features)
 
 
@@ -330,8 +325,6 @@ STRIDE = (1.5, 0.7)
 """Standard deviations of the steps of log weight and log length."""
 OFFERS = 2
 """Steps tried in a cycle."""
-CYCLES_EACH = 4
-"""Cycles in a sweep for each small feature, on average and at most."""
 
 
 def _cycle(chances: Chances, turn: Array, pool: Pool, setting: Setting, design: Design) -> Pool:
