@@ -371,16 +371,13 @@ def _move_numbers(
         return jnp.where(allowed, total, -jnp.inf)
 
     def offer(i: Array, now: tuple[Array, Scalar]) -> tuple[Array, Scalar]:
-        # The first turn stays and evaluates: the density is then compiled once.
-        step = jnp.where(i < OFFERS, chances.steps[i % OFFERS], 0.0)
-        point = now[0] + jnp.array(STRIDE, along.dtype) * step
+        point = now[0] + jnp.array(STRIDE, along.dtype) * chances.steps[i]
         reached = density(point)
-        accepted = (i == OFFERS) | _accepts(chances.uniforms[i % OFFERS], reached - now[1])
+        accepted = _accepts(chances.uniforms[i], reached - now[1])
         return jnp.where(accepted, point, now[0]), jnp.where(accepted, reached, now[1])
 
     point = jnp.log(jnp.stack([old.weight, old.length]))
-    start = point, jnp.full_like(old.weight, -jnp.inf)
-    point, _ = lax.fori_loop(0, 1 + OFFERS, lambda i, now: offer(OFFERS - i, now), start)
+    point, _ = lax.fori_loop(0, OFFERS, offer, (point, density(point)))
     weight, length = jnp.exp(point)
     product = old.product * length / old.length
     return old._replace(weight=stick_breaking.inside(weight), length=length, product=product)
