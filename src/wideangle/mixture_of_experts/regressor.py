@@ -113,6 +113,9 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
+        return self._fit_rows(self._checked(X, y, sample_weight))
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
         check_table(X)
         check_numbers(y)
@@ -123,7 +126,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
-        return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
+        return data._replace(targets=self.target_scaling_.apply(data.targets))
 
     def fit_stream(
         self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
