@@ -61,7 +61,7 @@ the data need.
     `wideangle predict run new.csv -o features.csv` and `wideangle report run`.
 
     Missing values are left to the model, which fills them in. Ctrl-C keeps the draws so far: the
-    same command with `--resume` goes on.
+    same command with `--resume` continues.
     """
     words: ClassVar[Mapping[str, str]] = {
         "signal": "reconstruction of watched entry",
