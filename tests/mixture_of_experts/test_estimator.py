@@ -284,6 +284,7 @@ def test_difficult_data_never_give_nan(settings, case):
     assert np.isfinite(model.predict_uncertainty(X)).all()
     if case == "one class":
         np.testing.assert_array_equal(model.predict_proba(X), 1.0)
+        np.testing.assert_array_equal(model.predict_uncertainty(X), 0.0)
     if case == "separable":
         assert model.score(X, y) > 0.9
 

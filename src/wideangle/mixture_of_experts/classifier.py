@@ -216,6 +216,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         rows = self._rows(X)
         answer = self._expert.proba_and_entropy
         found = over_draws(answer, self.posterior_, rows, self.chain_weights_)
+        if len(self.classes_) == 1:
+            found = np.tile([1.0, 0.0], (len(found), 1))  # as _proba
         total, expected = entropy(found[:, :-1]), found[:, -1]
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)
