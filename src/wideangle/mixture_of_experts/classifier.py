@@ -140,6 +140,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and class labels y."""
+        return self._fit_rows(self._checked(X, y, sample_weight))
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
         check_table(X)
         check_labels(y)
@@ -150,7 +153,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         X = self._filled(X, weights)
-        return self._fit_rows(counted(Data(X, targets.astype(np.int32), weights)))
+        return counted(Data(X, targets.astype(np.int32), weights))
 
     def _validate_params(self) -> None:
         super()._validate_params()

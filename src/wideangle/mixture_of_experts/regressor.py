@@ -113,14 +113,20 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
+        return self._fit_rows(self._checked(X, y, sample_weight))
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
         check_table(X)
         check_numbers(y)
         X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
+        with np.errstate(over="ignore"):  # scikit-learn has checked them in their own type
+            y = y.astype(np.float64)
+        assert_all_finite(y, input_name="y")
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
-        return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
+        return data._replace(targets=self.target_scaling_.apply(data.targets))
 
     def fit_stream(
         self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES

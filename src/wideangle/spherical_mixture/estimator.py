@@ -18,6 +18,7 @@ from wideangle.base import Presented
 from wideangle.checks import (
     check_count,
     check_not_forked,
+    check_plain,
     check_table,
     check_total_weight,
     in_order,
@@ -170,6 +171,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         """Fit to rows X (dense or CSR); y is ignored."""
         self._validate_params()
         X = self._validated(X, reset=True)
+        check_plain("sample_weight", sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         check_total_weight(weights)
         units, live = as_units(X)
