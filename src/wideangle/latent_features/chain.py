@@ -92,7 +92,7 @@ def begin_chain(key: Key, vectors: np.ndarray, assignments: np.ndarray, hyper: H
         np.asarray(n_live, np.int32),
         hyper,
     )
-    return Chain(key_chain, with_room(features, room_for(n_live)))
+    return Chain(key_chain, jax.device_put(with_room(features, room_for(n_live))))
 
 
 def thinned(chain: Chain, first: Plan, plan: Plan) -> None:
