@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,10 +13,10 @@ from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from wideangle.base import Presented
-from wideangle.checks import check_count, check_not_forked, check_path, check_table, in_order
+from wideangle.base import Family
+from wideangle.checks import check_count, check_not_forked, check_path
 from wideangle.convergence import caution_of
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
@@ -56,7 +56,6 @@ from wideangle.settings import (
     DeterminantalPrior,
     GaussianPrior,
     MutualAngularPrior,
-    NamedChoices,
     PitmanYor,
     Sampling,
     as_plain,
@@ -69,9 +68,8 @@ from wideangle.types import as_dense
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
 
-class LatentFeatureModel(
-    Presented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedChoices
-):
+@dataclass(repr=False, eq=False)
+class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Family):
     r"""Rows as sums of a few features each, out of as many features as the data need.
 
     Each row is :math:`x_n = \sum_k z_{nk} w_k` plus Gaussian noise, with :math:`z_{nk}` on or off.
@@ -179,6 +177,7 @@ class LatentFeatureModel(
     """
 
     presentation: ClassVar[type[FeaturePresentation]] = FeaturePresentation
+    _files: ClassVar[Any] = files
     _choices: ClassVar[Any] = {
         "prior": _PRIORS,
         "process": PROCESSES,
@@ -198,36 +197,23 @@ class LatentFeatureModel(
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        prior: Any = "mutual-angular",
-        process: Any = "ibp",
-        *,
-        inference: Sampling | None = None,
-        noise_scale: Any = LEARN,
-        standardise: bool = False,
-        checkpoint: Any = None,
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.prior = prior
-        self.process = process
-        self.inference = inference
-        self.noise_scale = noise_scale
-        self.standardise = standardise
-        self.checkpoint = checkpoint
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    prior: Any = "mutual-angular"
+    process: Any = "ibp"
+    _: KW_ONLY
+    inference: Sampling | None = None
+    noise_scale: Any = LEARN
+    standardise: bool = False
+    checkpoint: Any = None
+    n_jobs: int | None = None
+    verbose: bool | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     @in_own_threads
     def fit(self, X: Any, y: Any = None) -> LatentFeatureModel:
         """Fit to rows X, dense (NaN is missing) or CSR; y is ignored."""
         self._validate_params()
-        X = self._check(X, reset=True)
+        X = self._validated(X)
         self._check_settings(X.shape[1])
         key = self._draw_seed()
         hidden, seen = self._hide(X)
@@ -316,9 +302,7 @@ class LatentFeatureModel(
                 "inference.combine='stacking' needs missing entries, which rows on disk cannot "
                 "have: use 'equal'."
             )
-        self.n_features_in_ = source.shape[1]
-        if source.names is not None:
-            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self._take_columns(source)
         key = self._draw_seed()
         share = reading_share(len(source.starts) - 1)
         _, own = neighbours(source, share)
@@ -333,21 +317,10 @@ class LatentFeatureModel(
         self._keep(fitted, len(sample))
         return self
 
-    def _check(self, X: Any, reset: bool) -> Any:
-        check_table(X)
-        return validate_data(
-            self,
-            in_order(X),
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            reset=reset,
-        )
-
     def _scaled(self, X: Any) -> tuple[Any, Any, np.ndarray | None]:
         """New rows after checks, the same rows in the units of the draws, and their offset."""
         check_is_fitted(self)
-        X = self._check(X, reset=False)
+        X = self._validated(X, reset=False)
         return X, *self.scaling_.apply(X)
 
     def _check_settings(self, dim: int) -> None:
@@ -584,19 +557,3 @@ class LatentFeatureModel(
         of_features = {name: ["feature"] for name in ("weights", "counts")}
         dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
         return to_arviz(groups, coords=coords, dims=dims | of_features)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        files.save(self, path)
-
-    @classmethod
-    def load(cls, path: Any) -> LatentFeatureModel:
-        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return files.load(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        """Accepts sparse input and missing entries."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags

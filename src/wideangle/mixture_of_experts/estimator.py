@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -13,10 +14,10 @@ import numpy as np
 from sklearn.base import clone, is_regressor
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from wideangle.base import Presented
-from wideangle.checks import check_not_forked, check_table, in_order
+from wideangle.base import Family
+from wideangle.checks import check_not_forked
 from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
@@ -29,7 +30,7 @@ from wideangle.mixture_of_experts.data import (
     usual_extreme,
 )
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
-from wideangle.mixture_of_experts.missing import Filling, filled, learn_filling
+from wideangle.mixture_of_experts.missing import filled, learn_filling
 from wideangle.mixture_of_experts.task import (
     Fitted,
     Task,
@@ -46,20 +47,12 @@ from wideangle.settings import (
     PRIORS,
     Choices,
     Maximise,
-    NamedChoices,
     Sampling,
 )
 from wideangle.sharding import in_own_threads
 from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.survey import Survey
 from wideangle.types import Key, as_numpy
-
-ROWS = {
-    "accept_sparse": "csr",
-    "dtype": [np.float64, np.float32],
-    "ensure_all_finite": "allow-nan",
-}
-"""Options of scikit-learn's checks of rows."""
 
 
 class Uncertainty(NamedTuple):
@@ -76,9 +69,11 @@ class Uncertainty(NamedTuple):
     """The difference: the epistemic part, the disagreement between posterior draws."""
 
 
-class MixtureOfExperts(Presented, NamedChoices, ABC):
+@dataclass(repr=False, eq=False)
+class MixtureOfExperts(Family, ABC):
     """Experts chosen by a softmax gate; the subclass defines what an expert predicts."""
 
+    _files: ClassVar[Any] = files
     _choices: ClassVar[dict[str, Choices]] = {
         "prior": PRIORS,
         "inference": INFERENCES,
@@ -96,15 +91,16 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     }
     file_kind: ClassVar[str]
     """Kind of model, as written to a saved file."""
-    n_experts: int
-    prior: Any
-    inference: Any
-    standardise: bool
-    checkpoint: Any
-    n_jobs: int | None
-    verbose: bool | None
-    warm_start: bool
-    random_state: Any
+    n_experts: int = 5
+    _: KW_ONLY
+    prior: Any = "mutual-angular"
+    inference: Any = "mcmc"
+    standardise: bool = True
+    checkpoint: Any = None
+    n_jobs: int | None = None
+    verbose: bool | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     # ---- what differs
 
@@ -142,7 +138,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
 
     # ---- fitting
 
-    filling_: Filling | None = None
+    filling_ = None
     """Values that replace missing entries; None after a fit to sparse rows or rows on disk."""
 
     def _filled(self, X: Any, weights: np.ndarray) -> Any:
@@ -229,9 +225,8 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
             limited=self._limited,
             verbose=self.verbose,
         )
-        self.n_features_in_, self.filling_ = source.shape[1], None
-        if source.names is not None:
-            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self._take_columns(source)
+        self.filling_ = None
         self.scaling_ = found.scaling
         self._expert = self._experts()
         task = self._task(found.sample.rows.shape[1])
@@ -285,9 +280,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
 
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
-        check_table(X)
-        X = validate_data(self, in_order(X), reset=False, **ROWS)
-        return self._prepared(X)
+        return self._prepared(self._validated(X, reset=False))
 
     def _prepared(self, X: Any) -> Any:
         """Rows prepared for the model: missing entries filled in, columns on one scale."""
@@ -336,22 +329,6 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
             )
             names["row"] = np.arange(rows.shape[0])
         return pointwise.to_arviz(draws, trace, about, names, starts)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        files.save(self, path)
-
-    @classmethod
-    def load(cls, path: Any) -> Self:
-        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return files.load(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        """Accepts sparse rows, and missing entries in dense ones."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
 
 
 def _fit(key: Key, task: Task, data: Data) -> Fitted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -10,9 +11,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import assert_all_finite, validate_data
+from sklearn.utils.validation import assert_all_finite
 
-from wideangle.checks import check_count, check_numbers, check_table, in_order
+from wideangle.checks import check_count, check_numbers
 from wideangle.mixture_of_experts import quantities, stream
 from wideangle.mixture_of_experts.data import (
     Data,
@@ -21,7 +22,7 @@ from wideangle.mixture_of_experts.data import (
     learn_target_scaling,
     target_scaling_from,
 )
-from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
@@ -29,6 +30,7 @@ from wideangle.posterior import Draws
 from wideangle.streaming.survey import Survey
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     r"""Bayesian mixture of linear experts, each with its own noise, chosen by a softmax gate.
 
@@ -86,37 +88,13 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     }
     file_kind: ClassVar[str] = "mixture-of-experts-regressor"
 
-    def __init__(
-        self,
-        n_experts: int = 5,
-        *,
-        prior: Any = "mutual-angular",
-        inference: Any = "mcmc",
-        standardise: bool = True,
-        min_noise: float = 0.01,
-        checkpoint: Any = None,
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.prior = prior
-        self.inference = inference
-        self.standardise = standardise
-        self.min_noise = min_noise
-        self.checkpoint = checkpoint
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    min_noise: float = 0.01
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
         self._validate_params()
-        check_table(X)
         check_numbers(y)
-        X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
+        X, y = self._validated(X, y, y_numeric=True)
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -12,20 +13,14 @@ import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from wideangle.base import Presented
-from wideangle.checks import (
-    check_count,
-    check_not_forked,
-    check_table,
-    check_total_weight,
-    in_order,
-)
+from wideangle.base import Family
+from wideangle.checks import check_count, check_not_forked, check_total_weight
 from wideangle.convergence import caution_of
 from wideangle.messages import warn
 from wideangle.posterior import Draws
-from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, NamedChoices, Sampling, Settings
+from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
 from wideangle.sharding import in_own_threads
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import Diversity, diversity
@@ -41,7 +36,8 @@ OUR_PRIORS: dict[str | None, type[Settings]] = {
 }
 
 
-class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
+@dataclass(repr=False, eq=False)
+class SphericalMixture(ClusterMixin, DensityMixin, Family):
     r"""Clusters of directions: a mixture of von Mises-Fisher distributions.
 
     For rows that are compared by their cosine: embeddings of text and images, tf-idf, gene
@@ -129,6 +125,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     """
 
     presentation: ClassVar[type[ClusterPresentation]] = ClusterPresentation
+    _files: ClassVar[Any] = files
+    _allows_missing: ClassVar[bool] = False
     _choices: ClassVar[dict[str, Choices]] = {"prior": OUR_PRIORS, "inference": INFERENCES}
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"infinite"})],
@@ -142,34 +140,22 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        n_components: Any = 50,
-        *,
-        prior: Any = "mutual-angular",
-        inference: Any = "map",
-        alpha: Any = LEARN,
-        tightness: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.prior = prior
-        self.inference = inference
-        self.alpha = alpha
-        self.tightness = tightness
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_components: Any = 50
+    _: KW_ONLY
+    prior: Any = "mutual-angular"
+    inference: Any = "map"
+    alpha: Any = LEARN
+    tightness: Any = "auto"
+    n_jobs: int | None = None
+    verbose: bool | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     @in_own_threads
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:
         """Fit to rows X (dense or CSR); y is ignored."""
         self._validate_params()
-        X = self._validated(X, reset=True)
+        X = self._validated(X, ensure_min_features=2)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         check_total_weight(weights)
         units, live = as_units(X)
@@ -218,9 +204,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
                 f"source={type(source).__name__}: rows that stay where they are need a source, "
                 "such as wideangle.streaming.NpyRows(path or array)."
             )
-        self.n_features_in_ = source.shape[1]
-        if source.names is not None:
-            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self._take_columns(source)
         rng = self._generator()
         sample = sample_source(source, rng, ascent.SAMPLE)
         task = plan(self, *source.shape)
@@ -229,13 +213,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
 
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        check_table(X)
-        return validate_data(
-            self, in_order(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
-            ensure_min_features=2 if reset else 1,
-        )  # fmt: skip
 
     def _validate_params(self) -> None:
         check_not_forked()
@@ -328,19 +305,5 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         check_is_fitted(self)
         return files.to_arviz(self)
 
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        files.save(self, path)
-
-    @classmethod
-    def load(cls, path: Any) -> SphericalMixture:
-        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return files.load(cls, path)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
