@@ -30,7 +30,7 @@ LAYERS = {
     "settings": "",
     # What a family gives to those who show it, and where families are listed.
     "presentation": "types checks diagnostics convergence posterior frames",
-    "base": "types checks settings presentation",
+    "base": "types checks settings sphere presentation",
     "registry": "",
     "storage": "types checks messages settings",
     "sphere": "types checks",

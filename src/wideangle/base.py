@@ -12,11 +12,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from wideangle.checks import check_table, in_order
+from wideangle.checks import check_not_forked, check_table, in_order
 from wideangle.presentation.family import Presentation
 from wideangle.settings import NamedChoices
+from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.types import as_numpy
 
 
@@ -25,6 +27,13 @@ class Presented:
 
     presentation: ClassVar[type[Presentation]]
     """What runs, plots, report and the command line ask about a fitted model."""
+
+    @property
+    def diversity_(self) -> Diversity:
+        """Angles between the components."""
+        vectors = present(self).vectors()
+        check_not_forked()
+        return Diversity(*(float(value) for value in diversity(vectors)))
 
     def summary(self) -> str:
         """A short account of the fit in plain text."""
@@ -47,6 +56,7 @@ class Family(Presented, NamedChoices):
 
     _files: ClassVar[ModuleType]
     """The module of the family that writes and reads its files."""
+    random_state: Any
     _allows_missing: ClassVar[bool] = True
     """Whether entries of dense rows may be NaN."""
 
@@ -63,6 +73,16 @@ class Family(Presented, NamedChoices):
             ensure_all_finite="allow-nan" if self._allows_missing else True,
             **more,
         )
+
+    def _draw_seed(self, random_state: Any = None) -> int:
+        """A seed from a random state, by default that of the model."""
+        chosen = self.random_state if random_state is None else random_state
+        return int(check_random_state(chosen).randint(2**31 - 1))
+
+    def _chains_of(self, mark: str) -> Any:
+        """Chains of the last fit, if they are of these rows and settings."""
+        known, chains = getattr(self, "_last_chains", None) or (None, None)
+        return chains if known == mark else None
 
     def _take_columns(self, source: Any) -> None:
         """Remember the columns of rows on disk, as a fit to rows in memory does."""

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from scipy import sparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -61,7 +60,6 @@ from wideangle.settings import (
     as_plain,
 )
 from wideangle.sharding import in_own_threads, n_threads, reading_share
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.sources import neighbours
 from wideangle.types import as_dense
 
@@ -215,7 +213,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         self._validate_params()
         X = self._validated(X)
         self._check_settings(X.shape[1])
-        key = self._draw_seed()
+        key = self._key()
         hidden, seen = self._hide(X)
         self.scaling_ = learn_scaling(seen, standardise=self.standardise)
         matrix, offset = self.scaling_.apply(seen)
@@ -247,16 +245,13 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
             mark = fingerprint_of(settings, matrix, offset, self._seed)
             task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
         if not self.warm_start:
-            self._last_fit = None
+            self._last_chains = None
             return fit(key, in_memory, rows, task)
         # Longer chains, or other chain weights, still belong to the same fit.
-        lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
-        usual: Any = clone(self.choice("inference"))
-        settings["inference"] = as_plain(usual.set_params(**lengths))
+        settings["inference"] = as_plain(self.choice("inference").of_any_length())
         mark = fingerprint_of(settings, matrix, offset, 0)
-        known, last = getattr(self, "_last_fit", None) or (None, None)
-        fitted = fit(key, in_memory, rows, task, last if known == mark else None)
-        self._last_fit = None if fitted.interrupted else (mark, fitted)
+        fitted = fit(key, in_memory, rows, task, self._chains_of(mark))
+        self._last_chains = None if fitted.interrupted else (mark, fitted)
         return fitted
 
     def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
@@ -303,7 +298,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
                 "have: use 'equal'."
             )
         self._take_columns(source)
-        key = self._draw_seed()
+        key = self._key()
         share = reading_share(len(source.starts) - 1)
         _, own = neighbours(source, share)
         self.scaling_ = learn_scaling(own, standardise=self.standardise, share=share)
@@ -350,9 +345,9 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
                 f"inference.kernel={kernel!r} does not move features: use 'gibbs' or 'hmc'."
             )
 
-    def _draw_seed(self) -> Any:
-        """The key of the fit; its seed is kept for predictions."""
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+    def _key(self) -> Any:
+        """The key of a fit; its seed is kept for predictions."""
+        self._seed = self._draw_seed()
         return jax.random.key(self._seed, impl="threefry2x32")
 
     def _plan(self) -> Plan:
@@ -480,7 +475,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         """New rows from the posterior predictive distribution, (n_samples, D)."""
         check_is_fitted(self)
         n_samples = check_count("n_samples", n_samples, 0)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(self._draw_seed())
         draws, _ = some_draws(self.chains_)
         turns = rng.integers(len(draws), size=n_samples)
         rows = np.concatenate(
@@ -510,13 +505,6 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit has finished."""
         return hasattr(self, "diagnostics_")
-
-    @property
-    def diversity_(self) -> Diversity:
-        """Angles between the components."""
-        check_is_fitted(self)
-        check_not_forked()
-        return Diversity(*(float(value) for value in diversity(self.matched_.components)))
 
     @property
     def _n_features_out(self) -> int:

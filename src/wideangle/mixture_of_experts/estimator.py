@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
-from sklearn.base import clone, is_regressor
-from sklearn.utils import check_random_state
+from sklearn.base import is_regressor
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -50,7 +49,6 @@ from wideangle.settings import (
     Sampling,
 )
 from wideangle.sharding import in_own_threads
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.survey import Survey
 from wideangle.types import Key, as_numpy
 
@@ -155,10 +153,10 @@ class MixtureOfExperts(Family, ABC):
         self.scaling_ = learn_scaling(data.rows, data.weights, standardise=self.standardise)
         self.scaling_ = self._limited(self.scaling_, float(data.weights.sum()))
         data = data._replace(rows=self.scaling_.apply(data.rows))
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        key = jax.random.key(self._draw_seed())
         self._expert = self._experts()
         task = self._task(data.rows.shape[1])
-        fitted = self._fit_or_go_on(jax.random.key(seed), task, data)
+        fitted = self._fit_or_go_on(key, task, data)
         self._keep(fitted, data.rows, float(data.weights.sum()))
         if isinstance(task.inference, Sampling) and task.inference.combine == "stacking":
             found = pointwise.stacked(self._expert, self.posterior_, data)
@@ -181,12 +179,9 @@ class MixtureOfExperts(Family, ABC):
         if not self.warm_start or not isinstance(task.inference, Sampling):
             self._last_chains = None
             return _fit(key, task, data)
-        lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
-        usual: Any = clone(task.inference)
-        same = task._replace(inference=usual.set_params(**lengths))
+        same = task._replace(inference=task.inference.of_any_length())
         mark = mark_of(same, arrays_of(data))
-        known, chains = getattr(self, "_last_chains", None) or (None, None)
-        if known == mark:
+        if (chains := self._chains_of(mark)) is not None:
             fitted = sampling.draw(chains, task, began=time.monotonic())
         else:
             fitted = _fit(key, task, data)
@@ -217,7 +212,7 @@ class MixtureOfExperts(Family, ABC):
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,
-            check_random_state(self.random_state).randint(2**31 - 1),
+            self._draw_seed(),
             self._learn_targets,
             self._encoded,
             quantity=is_regressor(self),
@@ -269,15 +264,6 @@ class MixtureOfExperts(Family, ABC):
         check_is_fitted(self)
         return self._representative.gate
 
-    @property
-    def diversity_(self) -> Diversity:
-        """Angles between the experts of the representative draw."""
-        check_is_fitted(self)
-        check_not_forked()
-        experts = self._representative.experts
-        summary = diversity(experts.reshape(len(experts), -1))
-        return Diversity(*(float(value) for value in summary))
-
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
         return self._prepared(self._validated(X, reset=False))
@@ -318,13 +304,12 @@ class MixtureOfExperts(Family, ABC):
         if X is not None:
             rows = self._rows(X)
             targets = None if y is None else self._encoded(y, rows.shape[0])
-            seed = check_random_state(self.random_state).randint(2**31 - 1)
             about = pointwise.groups_of_rows(
                 self._expert,
                 draws,
                 rows,
                 targets,
-                np.random.default_rng(seed),
+                np.random.default_rng(self._draw_seed()),
                 self._target_units(),
             )
             names["row"] = np.arange(rows.shape[0])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite
 
@@ -196,8 +196,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         """
         rows = self._rows(X)
         check_count("n_samples", n_samples, 1)
-        chosen = self.random_state if random_state is None else random_state
-        rng = np.random.default_rng(check_random_state(chosen).randint(2**31 - 1))
+        rng = np.random.default_rng(self._draw_seed(random_state))
         weights, shares = chosen_draws(self.posterior_, self.chain_weights_)
         which = rng.choice(len(shares), (rows.shape[0], n_samples), p=shares / shares.sum())
         size = max(block_size(weights) // n_samples, 1)

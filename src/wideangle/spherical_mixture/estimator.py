@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -23,7 +22,6 @@ from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
 from wideangle.sharding import in_own_threads
 from wideangle.sphere import vmf
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.sphere.vmf import log_area
 from wideangle.spherical_mixture import ascent, files, sampling
 from wideangle.spherical_mixture import predict as predictive
@@ -165,7 +163,7 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
                 f"none of the {len(weights)} rows counts: each is zero in all columns, and has no "
                 "direction, or has weight 0."
             )
-        rng = self._generator()
+        rng = np.random.default_rng(self._draw_seed())
         task = plan(self, int((rows.weights > 0).sum()), X.shape[1])
         if isinstance(task.inference, Sampling):
             fitted = self._sampled(rng, task, rows)
@@ -179,8 +177,8 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
         """Draws of new chains, or more from those of the last fit."""
         began = time.monotonic()
         mark = sampling.mark_of(task, rows) if self.warm_start else None
-        known, chains = getattr(self, "_last_chains", None) or (None, None)
-        if mark is None or known != mark:
+        chains = None if mark is None else self._chains_of(mark)
+        if chains is None:
             chains = sampling.begin(rng, task, rows)
         fitted = sampling.fit(chains, task, rows, began=began)
         self._last_chains = None if mark is None else (mark, chains)
@@ -205,14 +203,11 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
                 "such as wideangle.streaming.NpyRows(path or array)."
             )
         self._take_columns(source)
-        rng = self._generator()
+        rng = np.random.default_rng(self._draw_seed())
         sample = sample_source(source, rng, ascent.SAMPLE)
         task = plan(self, *source.shape)
         self._keep(ascent.fit(rng, task, SourceRows(source), sample), None)
         return self
-
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _validate_params(self) -> None:
         check_not_forked()
@@ -245,13 +240,6 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
     @property
     def _mixture(self) -> Mixture:
         return Mixture(self.cluster_centers_, self.concentrations_, self.weights_)
-
-    @property
-    def diversity_(self) -> Diversity:
-        """Angles between the centres of clusters."""
-        check_is_fitted(self)
-        summary = diversity(self.cluster_centers_)
-        return Diversity(*(float(value) for value in summary))
 
     # ---- rows
 
@@ -290,7 +278,7 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
         """Draw rows from the mixture, and the clusters they come from."""
         check_is_fitted(self)
         check_count("n_samples", n_samples, 1)
-        rng = self._generator()
+        rng = np.random.default_rng(self._draw_seed())
         mixture = self._mixture
         labels = rng.choice(len(mixture.weights), n_samples, p=mixture.weights)
         key = jax.random.key(int(rng.integers(2**31)))
