@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from wideangle.checks import warn
 from wideangle.frames.encode import encode
 from wideangle.frames.learn import Plan, learn
 from wideangle.frames.table import Table
-from wideangle.messages import warn
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wideangle.checks import warn
 from wideangle.infer.kernel import DualAveraging
 from wideangle.infer.program import Program, Recipe, RunState, compiled, groups_for
-from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.sharding import in_company
 from wideangle.types import Key, Latents

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_count, check_not_forked, check_path
+from wideangle.checks import check_count, check_not_forked, check_path, warn
 from wideangle.convergence import caution_of
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
@@ -45,7 +45,6 @@ from wideangle.latent_features.settings import (
     magnitude_shape_of,
     n_observed,
 )
-from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import (
     AUTO,

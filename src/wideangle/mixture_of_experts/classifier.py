@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from wideangle.checks import check_labels, check_range
-from wideangle.mixture_of_experts import files, stream
+from wideangle.mixture_of_experts import files
 from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.mixture_of_experts.data import Data, counted
 from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
@@ -134,25 +134,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         if isinstance(self.class_weight, dict):
             for label, weight in self.class_weight.items():
                 check_range(f"class_weight[{label!r}]", weight, 0.0)
-
-    def fit_stream(
-        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
-    ) -> MixtureOfExpertsClassifier:
-        """Fit by stochastic VI to rows that stay on disk.
-
-        One pass finds classes, scales of columns and a sample; then minibatches are read as they
-        are needed. Memory does not depend on the number of rows.
-
-        Parameters
-        ----------
-        source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
-            own.
-        buffer_bytes : int
-            Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
-            be many times the size of a block.
-        """
-        return self._fit_stream(source, buffer_bytes)
 
     def _learn_targets(self, found: Survey) -> np.ndarray:
         self.classes_, counts = found.classes, found.moments.counts

@@ -16,9 +16,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_not_forked
+from wideangle.checks import check_not_forked, warn
 from wideangle.convergence import caution_of
-from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import (
@@ -206,8 +205,21 @@ class MixtureOfExperts(Family, ABC):
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     @in_own_threads
-    def _fit_stream(self, source: Any, buffer_bytes: int) -> Self:
-        """Fit by stochastic VI to rows on disk, which the subclass has checked and prepares."""
+    def fit_stream(self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES) -> Self:
+        """Fit by stochastic VI to rows that stay on disk.
+
+        One pass finds classes, or the scale of y, scales of columns and a sample; then minibatches
+        are read as they are needed. Memory does not depend on the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
+            own.
+        buffer_bytes : int
+            Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
+            be many times the size of a block.
+        """
         self._validate_params()
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(

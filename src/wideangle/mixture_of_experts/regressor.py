@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import assert_all_finite
 
 from wideangle.checks import check_count, check_numbers
-from wideangle.mixture_of_experts import quantities, stream
+from wideangle.mixture_of_experts import quantities
 from wideangle.mixture_of_experts.data import (
     Data,
     TargetScaling,
@@ -99,21 +99,6 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
         return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
-
-    def fit_stream(
-        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
-    ) -> MixtureOfExpertsRegressor:
-        """Fit by stochastic VI to rows that stay on disk.
-
-        One pass finds scales of columns and of y, and a sample; then minibatches are read as they
-        are needed. Memory does not depend on the number of rows.
-
-        Parameters
-        ----------
-        source, buffer_bytes
-            As in :meth:`MixtureOfExpertsClassifier.fit_stream`.
-        """
-        return self._fit_stream(source, buffer_bytes)
 
     def _learn_targets(self, found: Survey) -> np.ndarray:
         mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))

@@ -15,9 +15,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_count, check_not_forked, check_total_weight
+from wideangle.checks import check_count, check_not_forked, check_total_weight, warn
 from wideangle.convergence import caution_of
-from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
 from wideangle.sharding import in_own_threads
