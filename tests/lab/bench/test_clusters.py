@@ -47,7 +47,7 @@ def test_chains_of_all_splits_at_once(tmp_path, monkeypatch):
     assert set(record["cells"]) == {f"simulated/{s}/mcmc/{k}" for s in (0, 1) for k in (3, 6)}
     for cell in record["cells"].values():
         assert cell["without"]["nmi"] > 0.6 and cell["without"]["log_density"] > 0
-    assert "### Sampling" in page.render(record)
+    assert "## Sampling" in page.render(record)
 
 
 @pytest.mark.slow
