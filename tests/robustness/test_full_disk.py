@@ -74,9 +74,10 @@ def check_fits(fit_to, path, whole, numbers):
     """A fit whose disk fails says so at once, or goes on with a warning to the same draws."""
     ended = 0
     for first, heals_at in numbers:
-        # Not by catching warnings: what other threads silence for a moment would be lost.
         with (
             failing(first, "full", heals_at) as disk,
+            warnings.catch_warnings(action="ignore"),
+            # A warning that is caught is lost when another thread silences some at that moment.
             mock.patch.object(checkpoint, "warn") as told,
         ):
             try:
