@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from fitted import features
 from wideangle import (
@@ -56,6 +57,14 @@ TABLES = {
     "spans": (FRAME.assign(c=pd.to_timedelta(np.arange(ROWS), "D")), "column 'c' .* in row 0"),
     "intervals": (FRAME.assign(c=pd.interval_range(0, ROWS)), "column 'c' .* in row 0"),
     "complex": (FRAME.assign(c=1j), "column 'c' .* in row 0"),
+    "lists": (
+        FRAME.assign(c=[[1.0, 2.0]] * ROWS),
+        r"column 'c' \(object\) holds \[1.0, 2.0\] in row 0",
+    ),
+    "sparse without another value": (
+        FRAME.astype(pd.SparseDtype(float, np.nan)),
+        "other values than 0",
+    ),
     "the same name": (FRAME.set_axis(["a", "a"], axis=1), "2 columns have the name 'a'"),
     "half a character": (
         FRAME.set_axis(pd.Index(["a", HALF], dtype=object), axis=1),
@@ -64,12 +73,50 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize(
+def broken(kind, part, place, value):
+    """Sparse rows with one index changed."""
+    rows = kind(FRAME.to_numpy() + 1.0)
+    array = getattr(rows, part).copy()
+    array[place] = value
+    setattr(rows, part, array)
+    return rows
+
+
+ARRAYS = {
+    "masked": (np.ma.masked_less(FRAME.to_numpy(), 3.0), "some entries are masked"),
+    "dates": (np.full((ROWS, 2), np.datetime64("2020-01-01")), r"X: holds datetime64\[D\]"),
+    "spans": (np.full((ROWS, 2), np.timedelta64(1, "h")), r"X: holds timedelta64\[h\]"),
+    # SciPy would read or write memory that is not its own: the process may end.
+    **{
+        f"{kind.__name__}, {part}[{place}] = {value}": (broken(kind, part, place, value), "not fit")
+        for kind in (sp.csr_array, sp.csr_matrix, sp.csc_array)
+        for part, place, value in [
+            ("indices", 0, -1), ("indices", 3, 10**6), ("indptr", 0, 1), ("indptr", 1, -5),
+            ("indptr", 1, 10**6), ("indptr", -1, 10**6),
+        ]
+    },
+}  # fmt: skip
+MODELS = pytest.mark.parametrize(
     "model",
-    [experts(), LatentFeatureModel(), SphericalMixture()],
-    ids=["experts", "features", "clusters"],
+    [experts(), MixtureOfExpertsRegressor(), LatentFeatureModel(), SphericalMixture()],
+    ids=["classes", "quantity", "features", "clusters"],
 )
+
+
+@MODELS
+@pytest.mark.parametrize("case", ARRAYS)
+def test_arrays_that_do_not_say_what_they_hold_are_refused(model, case):
+    X, message = ARRAYS[case]
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, CLASSES)
+
+
+def test_masked_arrays_without_a_masked_entry_are_arrays():
+    experts().fit(np.ma.masked_less(FRAME.to_numpy(), -3.0), CLASSES)
+
+
+@MODELS
+@pytest.mark.parametrize("table", TABLES)
 def test_columns_that_are_not_numbers_are_named(model, table):
     X, message = TABLES[table]
     with pytest.raises(ValueError, match=message):

@@ -166,32 +166,64 @@ def check_path(name: str, value: Any) -> None:
 
 
 def check_table(X: Any) -> None:
-    """Refuse a data frame whose columns are not numbers, or whose names are not unique.
+    """Refuse rows that NumPy would read as other numbers than they are, or not at all.
 
-    Arrays have neither names nor types of columns, and pass.
+    These are masked entries, dates, indices of sparse rows outside of the matrix (SciPy reads
+    memory there), and data frames whose columns are not numbers or share a name.
     """
+    if np.ma.is_masked(X):
+        raise ValueError(
+            "X: some entries are masked, and would be used as if they were not; X.filled(numpy.nan)"
+            " makes them missing."
+        )
+    if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
+        raise ValueError(f"X: holds {X.dtype}; turn dates and times into numbers first.")
+    if getattr(X, "format", None) in ("csr", "csc"):
+        _check_compressed(X)
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return
     names = list(X.columns)
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"X: {times} columns have the name {name!r}; give each its own.")
+    if names and all(getattr(dtype, "fill_value", 0) != 0 for dtype in X.dtypes):
+        raise ValueError("X: its sparse columns leave out other values than 0; X.sparse.to_dense()")
     for name, dtype in zip(names, X.dtypes, strict=True):
         _check_writable(f"X: the name {name!r} of a column", name)
         if getattr(dtype, "kind", "O") not in "biuf":
             _check_column(name, dtype, X[name])
 
 
+def _check_compressed(X: Any) -> None:
+    """The checks of SciPy, which changes the matrix while it looks."""
+    n_major, n_minor = X.shape if X.format == "csr" else X.shape[::-1]
+    ends, indices = X.indptr, X.indices
+    whole = (
+        len(ends) == n_major + 1
+        and ends[0] == 0
+        and (np.diff(ends) >= 0).all()
+        and ends[-1] <= min(len(indices), len(X.data))
+        and (len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_minor))
+    )
+    if not whole:
+        raise ValueError(
+            f"X: the indices of the sparse matrix do not fit its shape {X.shape}; build it again, "
+            "or see X.check_format()."
+        )
+
+
 def _check_column(name: Any, dtype: Any, column: Any) -> None:
     """Objects and categories may be numbers; dates, spans of time and complex numbers are not."""
     for row, value in enumerate(column):
         try:
-            np.asarray(value, np.float64)
+            is_number = np.asarray(value, np.float64).ndim == 0
         except (TypeError, ValueError):
+            is_number = False
+        if not is_number:
             raise ValueError(
                 f"X: column {name!r} ({dtype}) holds {value!r} in row {row}; turn the column into "
                 "numbers first, for example by wideangle.TableEncoder in front of the model."
-            ) from None
+            )
 
 
 def in_order(rows: Any) -> Any:

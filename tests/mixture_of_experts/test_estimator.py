@@ -31,6 +31,7 @@ from wideangle import (
 from wideangle.mixture_of_experts import data as expert_data
 from wideangle.mixture_of_experts.task import Fitted
 from wideangle.posterior import Draws
+from wideangle.storage import Checkpoint
 
 pytestmark = [
     pytest.mark.usefixtures("compile_quickly"),
@@ -461,6 +462,33 @@ def test_chains_stop_by_themselves_or_when_the_time_is_over():
     ending = model.notes_["ending"]
     assert ending["reason"] in {"time", "converged"}
     assert model.posterior_.n_draws == ending["n_draws"] >= 200
+
+
+@pytest.mark.usefixtures("save_at_once")
+@pytest.mark.filterwarnings("ignore::wideangle.ConvergenceWarning")
+def test_chains_that_were_stopped_between_two_checks_stop_where_they_would_have(
+    tmp_path, monkeypatch
+):
+    X, y = data()
+    chains = Sampling(n_warmup=20, n_chains=2, max_time=3600.0)
+    path = tmp_path / "run"
+    whole = make(2, prior="gaussian", inference=chains).fit(X, y)
+    save, killed_at = Checkpoint.__call__, 0.7 * whole.posterior_.n_draws
+
+    def killed(self, state, draws):
+        save(self, state, draws)
+        if draws.n_draws + self._before > killed_at:
+            raise SystemExit
+
+    monkeypatch.setattr(Checkpoint, "__call__", killed)
+    with pytest.raises(SystemExit):
+        make(2, prior="gaussian", inference=chains, checkpoint=path).fit(X, y)
+    monkeypatch.setattr(Checkpoint, "__call__", save)
+    again = make(2, prior="gaussian", inference=chains, checkpoint=path).fit(X, y)
+    assert again.notes_["ending"] == whole.notes_["ending"]
+    assert whole.notes_["ending"]["reason"] == "converged"
+    gates = (model.posterior_.values["weights"].gate for model in (whole, again))
+    np.testing.assert_array_equal(*gates)
 
 
 KILLED = """

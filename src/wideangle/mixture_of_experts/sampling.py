@@ -209,6 +209,7 @@ def draw(
 ) -> Fitted:
     """As many draws as set, or as predictions need."""
     chosen, problem, ending = task.inference, chains.problem, None
+    n_done = chains.draws.n_draws
     if checkpoint is not None:
         chains.load(checkpoint)
     with checkpoint or nullcontext():
@@ -219,7 +220,7 @@ def draw(
             ending = until_converged(
                 partial(_extend_and_watch, chains, checkpoint),
                 max_time=limit - (time.monotonic() - began),
-                n_done=chains.draws.n_draws,
+                n_done=n_done,
                 most=_most_draws(problem, chosen.n_chains),
             )
     if checkpoint is not None and not chains.interrupted:
@@ -234,13 +235,18 @@ def draw(
 def _extend_and_watch(
     chains: Chains, checkpoint: Checkpoint | None, n_draws: int
 ) -> dict[str, np.ndarray] | None:
-    """Extend the chains and return the quantities that predictions need, to judge their length."""
-    chains.extend(n_draws, checkpoint)
+    """Extend the chains and return the quantities that predictions need, to judge their length.
+
+    Chains from a file may have more draws: earlier checks are repeated, so that they stop where
+    they would have stopped.
+    """
+    if n_draws > chains.draws.n_draws:
+        chains.extend(n_draws, checkpoint)
     if chains.interrupted:
         return None
     problem = chains.problem
     found = trace(problem.expert, chains.draws, problem.data.rows)
-    return {name: found.values[name] for name in found.needed or ()}
+    return {name: found.values[name][:, :n_draws] for name in found.needed or ()}
 
 
 def _most_draws(problem: Problem, n_chains: int) -> int:

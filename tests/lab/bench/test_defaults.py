@@ -272,6 +272,7 @@ def test_a_tiny_cell(monkeypatch):
     assert found["warm"] >= 0
     assert (found["n_rows"], found["n_columns"], found["n_classes"]) == (105, 2, 2)
     assert 0 < found["log_loss"] < 0.7
+    assert sum(found["reliability"]["rows"]) == len(parts.test)
     assert found["rhat_all"] >= found["rhat"] > 0.9
     assert (found["n_draws"], found["divergent"] >= 0) == (50, True)
     json.dumps(found)

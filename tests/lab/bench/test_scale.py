@@ -47,6 +47,19 @@ def test_the_page_is_that_of_the_records(record, card):
     assert text == fill(text, page.blocks(record, card))
 
 
+def test_the_page_has_the_largest_runs_that_there_are(record):
+    stamp = record["vi"]["stamp"]
+    fit = record["vi"]["fits"][0] | {"rows": 100_000_000, "columns": 64}
+    (said,) = page.vast({})
+    assert "--part vast-vi --part vast-features" in said
+    some = record | {"vast-vi": {"stamp": stamp, "fits": [fit]}}
+    text = "\n".join(page.vast(some))
+    assert "100,000,000 rows of 64 columns (23.8 GiB)" in text
+    assert "Not measured yet: `python -m wideangle_lab.bench.scale --part vast-features`." in text
+    assert "vast-vi" not in text
+    assert len(page.gaps(some)) == len(page.gaps(record)) + 1
+
+
 def test_a_set_is_the_same_whatever_comes_after(tmp_path):
     drawn.draw_classes(tmp_path, 70_000, 3)
     X, y = np.load(tmp_path / "X.npy"), np.load(tmp_path / "y.npy")

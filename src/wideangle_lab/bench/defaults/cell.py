@@ -18,6 +18,7 @@ import numpy as np
 from wideangle.convergence import agreement, share_divergent
 from wideangle.presentation.records import Scored
 from wideangle.storage.files import as_finite
+from wideangle_lab.bench.defaults.reliability import counted
 from wideangle_lab.bench.defaults.rivals import compare, log_loss
 from wideangle_lab.bench.defaults.tables import TABLES, Parts
 from wideangle_lab.bench.regression.rivals import compare as compare_quantity
@@ -45,10 +46,12 @@ def fit_twice(make: Any, *data: Any, again: bool | None) -> tuple[Any, dict[str,
 def of_classifier(make: Any, parts: Parts, *, again: bool | None) -> dict[str, Any]:
     """Recorded results of a classifier."""
     model, result = fit_twice(make, parts.train, parts.y_train, again=again)
+    proba = model.predict_proba(parts.test)
     return {
         **result,
         "n_classes": len(model.classes_),
-        "log_loss": log_loss(parts.y_test, model.predict_proba(parts.test)),
+        "log_loss": log_loss(parts.y_test, proba),
+        "reliability": counted(parts.y_test, proba),
         "divergent": round(share_divergent(model.posterior_.stats) * model.n_iter_),
     }
 

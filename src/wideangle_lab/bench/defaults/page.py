@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wideangle_lab.bench.defaults import reliability
 from wideangle_lab.bench.defaults.rivals import LOGISTIC
 from wideangle_lab.bench.defaults.tables import TABLES
 from wideangle_lab.bench.defaults.targets import (
@@ -60,6 +61,7 @@ def render(record: Mapping[str, Any]) -> str:
         "Mean over the splits, on test rows, in nats; the lowest is bold. The last column is the "
         "distance from logistic regression, relative to it.",
         grid(LOSSES, compared),
+        *reliability.render(classifiers),
         "## Chains",
         CHAINS_SAY,
         grid(CHAINS, classifiers),

@@ -79,19 +79,24 @@ def million(record: dict[str, Any]) -> list[str]:
 
 def vast(record: dict[str, Any]) -> list[str]:
     """The largest runs."""
-    if "vast" not in record:
-        return ["Not measured yet: `python -m wideangle_lab.bench.scale --part vast`."]
-    fits = record["vast"]["fits"]
-    size = fits[0]["rows"] * 4 * fits[0]["columns"] / 2**30
-    return [
-        f"{fits[0]['rows']:,} rows of {fits[0]['columns']} columns ({size:.1f} GiB), twice, made "
-        "in the same way; `python -m wideangle_lab.bench.scale --part vast`. Predictions are those "
-        "of the constants below.",
-        "",
-        *large(fits),
-        "",
-        where("Measured", record["vast"]["stamp"]),
-    ]
+    parts = {"vast-vi": "Variational fit", "vast-features": "Features"}
+    found = {words: record[part] for part, words in parts.items() if part in record}
+    absent = [part for part in parts if part not in record]
+    lines = []
+    if found:
+        fits = [part["fits"][0] for part in found.values()]
+        size = fits[0]["rows"] * 4 * fits[0]["columns"] / 2**30
+        lines = [
+            f"{fits[0]['rows']:,} rows of {fits[0]['columns']} columns ({size:.1f} GiB), made in "
+            "the same way for each fit. Predictions are those of the constants below.",
+            "",
+            *large(fits),
+            "",
+            " ".join(where(words, part["stamp"]) for words, part in found.items()),
+        ]
+    commands = " ".join(f"--part {part}" for part in absent)
+    missing = f"Not measured yet: `python -m wideangle_lab.bench.scale {commands}`."
+    return lines + ([""] if lines and absent else []) + ([missing] if absent else [])
 
 
 def large(fits: Sequence[dict[str, Any]]) -> list[str]:
@@ -189,10 +194,11 @@ def gaps(record: dict[str, Any]) -> list[float]:
     """Relative errors of the predictions of all large runs."""
     pairs = [(fit["predicted_cpu_seconds"], fit["cpu_seconds"]) for fit in record["vi"]["fits"]]
     sweeps = [record["features"]["fits"][-1]]
-    if "vast" in record:
-        fit, sweep = record["vast"]["fits"]
+    if "vast-vi" in record:
+        (fit,) = record["vast-vi"]["fits"]
         pairs.append((fit["predicted_cpu_seconds"], fit["cpu_seconds"]))
-        sweeps.append(sweep)
+    if "vast-features" in record:
+        sweeps += record["vast-features"]["fits"]
     pairs += [(one["predicted_cpu_seconds"], one["sweep_cpu_seconds"]) for one in sweeps]
     return [predicted / measured - 1.0 for predicted, measured in pairs]
 
