@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,16 +21,16 @@ DECIMALS = 3
 mixes slowly."""
 
 
-class _ClassExperts:
+class _ClassExperts(ABC):
     """What experts for two classes and for more share."""
 
     n_outputs: int
     alike: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = ("probability",)
 
+    @abstractmethod
     def mean(self, scores: Any) -> Any:
         """Class probabilities."""
-        raise NotImplementedError
 
     def start(self, data: Data) -> np.ndarray:
         """A logistic regression."""
