@@ -60,6 +60,10 @@ class Family(Presented, NamedChoices):
     _allows_missing: ClassVar[bool] = True
     """Whether entries of dense rows may be NaN."""
 
+    def _validate_params(self) -> None:
+        check_not_forked()
+        super()._validate_params()
+
     def _validated(self, X: Any, *y: Any, reset: bool = True, **more: Any) -> Any:
         """Rows (and targets) after the checks of scikit-learn and our own."""
         check_table(X)

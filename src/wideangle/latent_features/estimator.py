@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_count, check_not_forked, check_path, warn
+from wideangle.checks import check_count, check_path, warn
 from wideangle.convergence import caution_of
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
@@ -318,7 +318,6 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         return X, *self.scaling_.apply(X)
 
     def _check_settings(self, dim: int) -> None:
-        check_not_forked()
         prior, kernel = self.choice("prior"), self.choice("inference").kernel
         if self.checkpoint is not None:
             check_path("checkpoint", self.checkpoint)

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_not_forked, warn
+from wideangle.checks import warn
 from wideangle.convergence import caution_of
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
@@ -200,7 +200,6 @@ class MixtureOfExperts(Family, ABC):
         )
 
     def _validate_params(self) -> None:
-        check_not_forked()
         super()._validate_params()
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 

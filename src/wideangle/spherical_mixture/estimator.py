@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_count, check_not_forked, check_total_weight, warn
+from wideangle.checks import check_count, check_total_weight, warn
 from wideangle.convergence import caution_of
 from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
@@ -209,7 +209,6 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
         return self
 
     def _validate_params(self) -> None:
-        check_not_forked()
         super()._validate_params()
         check_choices(self.choice("prior"), self.choice("inference"))
 
