@@ -21,6 +21,7 @@ from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
+from wideangle.sharding import in_own_threads
 from wideangle.streaming.survey import Survey
 
 
@@ -116,6 +117,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     class_weight: Any = None
     _expert: LogisticExperts | SoftmaxExperts = field(init=False)
 
+    @in_own_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and class labels y."""
         self._validate_params()

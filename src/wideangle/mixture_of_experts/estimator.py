@@ -146,7 +146,6 @@ class MixtureOfExperts(Family, ABC):
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    @in_own_threads
     def _fit_rows(self, data: Data) -> Self:
         """Fit to rows from :func:`data.counted` with encoded targets."""
         self.scaling_ = learn_scaling(data.rows, data.weights, standardise=self.standardise)

@@ -27,6 +27,7 @@ from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws
+from wideangle.sharding import in_own_threads
 from wideangle.streaming.survey import Survey
 
 
@@ -90,6 +91,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
 
     min_noise: float = 0.01
 
+    @in_own_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
         self._validate_params()
