@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wideangle.frames.encoder import TableEncoder
     from wideangle.latent_features.estimator import LatentFeatureModel
     from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
+    from wideangle.mixture_of_experts.many import fit_many
     from wideangle.mixture_of_experts.paper_methods import paper_method
     from wideangle.mixture_of_experts.regressor import MixtureOfExpertsRegressor
     from wideangle.settings import (
@@ -57,6 +58,7 @@ _LAZY = {
     "ConvergenceWarning": "wideangle.convergence",
     "TableEncoder": "wideangle.frames.encoder",
     "compare": "wideangle.comparison",
+    "fit_many": "wideangle.mixture_of_experts.many",
     "keep_compiled": "wideangle.compiled",
     "LatentFeatureModel": "wideangle.latent_features.estimator",
     "MixtureOfExpertsClassifier": "wideangle.mixture_of_experts.classifier",
@@ -121,6 +123,7 @@ __all__ = [
     "diversity",
     "effective_directions",
     "expected_log_prior",
+    "fit_many",
     "keep_compiled",
     "pairwise_angles",
     "paper_method",

@@ -165,19 +165,24 @@ def check_path(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r}: must be a path, as text or as a pathlib.Path.")
 
 
-def check_table(X: Any) -> None:
-    """Refuse rows that NumPy would read as other numbers than they are, or not at all.
-
-    These are masked entries, dates, indices of sparse rows outside of the matrix (SciPy reads
-    memory there), and data frames whose columns are not numbers or share a name.
-    """
-    if np.ma.is_masked(X):
+def check_plain(name: str, value: Any) -> None:
+    """Refuse masked entries and dates, which NumPy reads as other numbers than they are."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(
-            "X: some entries are masked, and would be used as if they were not; X.filled(numpy.nan)"
-            " makes them missing."
+            f"{name}: some entries are masked, and would be used as if they were not; leave such "
+            "rows out, or mark entries of X as missing by X.filled(numpy.nan)."
         )
-    if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
-        raise ValueError(f"X: holds {X.dtype}; turn dates and times into numbers first.")
+    if getattr(getattr(value, "dtype", None), "kind", None) in ("m", "M"):
+        raise ValueError(f"{name}: holds {value.dtype}; turn dates and times into numbers first.")
+
+
+def check_table(X: Any) -> None:
+    """Refuse rows that are not numbers, or that SciPy would not find.
+
+    These are data frames whose columns are not numbers or share a name, and sparse rows with
+    indices outside of the matrix: SciPy reads memory that is not its own there.
+    """
+    check_plain("X", X)
     if getattr(X, "format", None) in ("csr", "csc"):
         _check_compressed(X)
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
@@ -251,6 +256,7 @@ def check_total_weight(weights: np.ndarray) -> None:
 
 def check_labels(y: Any) -> None:
     """Refuse class labels that are missing, of several types, or neither words nor numbers."""
+    check_plain("y", y)
     if not isinstance(y, list | tuple) and getattr(getattr(y, "dtype", None), "kind", "") != "O":
         return
     if np.ndim(y) != 1:
@@ -275,6 +281,7 @@ def check_labels(y: Any) -> None:
 
 def check_numbers(y: Any) -> None:
     """Refuse words among the numbers to predict."""
+    check_plain("y", y)
     if getattr(getattr(y, "dtype", None), "kind", "O") in "fiub":
         return
     values = np.asarray(y, object)

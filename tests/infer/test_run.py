@@ -1,4 +1,5 @@
 import io
+from functools import partial
 from importlib import import_module
 from typing import NamedTuple
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from wideangle.infer import RunState, exactly, geodesic_hmc, metropolis, run, sweep, within
+from wideangle.infer import program as programs
 from wideangle.infer.program import _Traced, compiled
-from wideangle.infer.run import Progress
+from wideangle.infer.run import Progress, run_many
 from wideangle.sharding import rows_over
 
 
@@ -289,3 +291,32 @@ def test_a_mesh_has_programs_of_its_own():
     with rows_over(jax.devices("cpu")[:1]):
         assert program() is not alone
     assert program() is alone
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_chains_of_many_data_sets_are_those_of_each(monkeypatch, device):
+    if device:
+        monkeypatch.setattr(programs, "on_cpu", lambda: False)
+
+    def recipe(steps, data):
+        return within(walk(steps["x"]), "x", lambda z: -0.5 * jnp.sum((z["x"] - data) ** 2))
+
+    starts = [{"x": jnp.full((4, 2), 1.0 * i)} for i in range(3)]
+    centres = [jnp.full(2, 10.0 * i) for i in range(3)]
+    options = {"n_warmup": 20, "n_draws": 10, "steps": {"x": 0.5}}
+    options |= {"targets": {"x": 0.4}, "verbose": False, "thin": 2}
+    # A single update is a block without a name of its own.
+    named = lambda steps, data: sweep(x=recipe(steps, data))  # noqa: E731
+    keys = list(jax.random.split(jax.random.key(0), 3))
+    many = run_many(keys, named, starts, data=centres, **options)
+    longer = run_many(
+        keys, named, starts, data=centres, resume=[one.state for one in many],
+        **(options | {"n_draws": 15}),
+    )  # fmt: skip
+    for i, one in enumerate(many):
+        alone = run(keys[i], named, starts[i], data=centres[i], **options)
+        close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+        jax.tree.map(close, one.draws, alone.draws)
+        jax.tree.map(close, one.state.tuning, alone.state.tuning)
+        assert one.steps == pytest.approx(alone.steps, rel=1e-4)
+        assert longer[i].draws.n_draws == 5

@@ -1,10 +1,12 @@
 """When chains stop by themselves."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from wideangle.infer import stopping
-from wideangle.infer.stopping import until_converged
+from wideangle.infer.stopping import until_all_converged, until_converged
 
 
 def chains(rng, n_chains=4, correlation=0.0, shift=0.0):
@@ -88,3 +90,26 @@ def test_numbers_that_hardly_ever_change_are_checked_without_a_warning():
         return {"x": rare}
 
     assert until_converged(extend, max_time=5.0, most=1000).reason in {"converged", "memory"}
+
+
+def test_data_sets_that_have_ended_run_no_further():
+    """The others go on, to their own end; all of them have the time of one for each."""
+    every = [
+        chains(np.random.default_rng(5)),
+        chains(np.random.default_rng(6), correlation=0.9),
+        chains(np.random.default_rng(7), shift=5.0),
+    ]
+    asked = []
+
+    def extend(n_draws, which):
+        asked.append(which)
+        return [every[i](n_draws) for i in which]
+
+    endings = until_all_converged(extend, 3, max_time=60.0)
+    assert [one.reason for one in endings] == ["converged", "converged", "modes"]
+    assert endings[0].n_draws < endings[1].n_draws
+    assert asked[0] == [0, 1, 2] and asked[-1] in ([1], [2])
+    assert all(set(later) <= set(former) for former, later in pairwise(asked))
+    assert {one.reason for one in until_all_converged(extend, 3, max_time=0.0)} <= {"time", "modes"}
+    stopped = until_all_converged(lambda n, which: None, 2, max_time=60.0)
+    assert [one.reason for one in stopped] == ["interrupted"] * 2

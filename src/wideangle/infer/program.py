@@ -1,7 +1,9 @@
 """From a recipe to a compiled chunk of rounds.
 
 On a CPU the chains form two groups, each with its own thread and step sizes, since a program of
-small operations keeps only one core busy. On a device all chains are one group.
+small operations keeps only one core busy. On a device all chains are one group. Chains of several
+data sets are more groups, each with its own data: on a CPU for the same threads, on a device
+vmapped.
 
 The user's functions are traced once, for one chain. The arrays they close over (the data) become
 arguments of the compiled program: otherwise they would be constants in it, which for a large data
@@ -11,7 +13,7 @@ set costs minutes of compilation and a second copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -52,9 +54,9 @@ class RunState(NamedTuple):
     """Everything needed to continue, as a plain pytree of arrays."""
 
     latents: Latents
-    """Leading axis: chain."""
+    """Leading axis: chain, those of one data set after those of another."""
     tuning: dict[str, DualAveraging]
-    """Leading axis: group of chains."""
+    """Leading axis: group of chains, likewise."""
     iteration: Array
     """Iterations done, warm-up included."""
     keys: Array
@@ -62,7 +64,7 @@ class RunState(NamedTuple):
 
 
 class Program:
-    """The rounds of one group of chains, compiled."""
+    """The rounds of one group of chains, or of those of many data sets at once, compiled."""
 
     def __init__(
         self,
@@ -70,9 +72,10 @@ class Program:
         state: RunState,
         targets: Mapping[str, float],
         collect: Callable[..., Any],
-        data: Any,
+        sets: Sequence[Any],
     ) -> None:
-        given = () if data is None else (data,)
+        given = () if sets[0] is None else (sets[0],)
+        self._vmapped = len(sets) > 1 and not on_cpu()
         one = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.latents
         )
@@ -86,12 +89,9 @@ class Program:
             raise ValueError(
                 f"targets for {sorted(missing)}, but the blocks are {sorted(shapes[1])}"
             )
-        tuned = jax.tree.leaves(state.tuning)
-        self._n_groups = tuned[0].shape[0] if tuned else 1
-        n_chains = state.keys.shape[0] // self._n_groups
-        size = state.keys.shape[0] * sum(
-            leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)
-        )
+        n_chains = state.keys.shape[0] // _n_groups(state, len(sets))
+        at_once = state.keys.shape[0] // (1 if self._vmapped else len(sets))
+        size = at_once * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
         self.n_rounds = n_rounds = max(1, min(MAX_ROUNDS, MAX_BYTES // max(size, 1)))
         """Rounds that fit into one call."""
 
@@ -129,7 +129,8 @@ class Program:
 
             return jax.lax.fori_loop(0, limit, one_round, (state, zeros(n_rounds, n_chains)))
 
-        self._rounds, self._constants = rounds, (iterate.constants, gather.constants)
+        self._rounds = _over_sets(rounds, len(sets)) if self._vmapped else rounds
+        self._constants = iterate.constants, gather.constants
         self._executable: Callable[..., Any] | None = None
 
     @property
@@ -137,31 +138,42 @@ class Program:
         """Whether it was called before."""
         return self._executable is not None
 
+    def place(self, sets: Sequence[Any]) -> list[Any]:
+        """The data sets as :meth:`advance` takes them: one pytree on a device."""
+        return (
+            [jax.tree.map(lambda *leaves: jnp.stack(leaves), *sets)] if self._vmapped else [*sets]
+        )
+
     def advance(
-        self, data: Any, state: RunState, limit: int, n_warmup: int, thin: int
+        self, placed: list[Any], state: RunState, limit: int, n_warmup: int, thin: int
     ) -> tuple[RunState, Any]:
         """``limit`` rounds: the state after them, and their values and infos.
 
         A round is one iteration of warm-up, or the ``thin`` iterations of one draw.
         """
-        given = () if data is None else (data,)
         counts = [jnp.int32(n) for n in (limit, n_warmup, thin)]
-        parts = [_group(state, i, self._n_groups) for i in range(self._n_groups)]
+        given = [() if one is None else (one,) for one in placed]
+        if self._vmapped:
+            self._executable = self._rounds
+            return self._rounds(self._constants, given[0], state, *counts)
+        n_groups = _n_groups(state, len(placed))
+        parts = [_group(state, i, n_groups) for i in range(n_groups)]
         rounds = self._executable or self._rounds
         if self._executable is None and on_cpu():
             # Here and not in a thread, which has other JAX settings.
-            lowered = self._rounds.lower(self._constants, given, parts[0], *counts)
+            lowered = self._rounds.lower(self._constants, given[0], parts[0], *counts)
             rounds = lowered.compile(QUICKLY)
         self._executable = rounds
 
-        def work(part: RunState) -> Any:
-            return jax.block_until_ready(rounds(self._constants, given, part, *counts))
+        def work(i: int) -> Any:
+            own = given[i * len(given) // n_groups]
+            return jax.block_until_ready(rounds(self._constants, own, parts[i], *counts))
 
-        n = min(n_threads(), len(parts))
+        n = min(n_threads(), n_groups)
         if n == 1:
-            return _together([*map(work, parts)])
+            return _together([*map(work, range(n_groups))])
         with ThreadPoolExecutor(n) as pool:
-            return _together([*pool.map(work, parts)])
+            return _together([*pool.map(work, range(n_groups))])
 
 
 _PROGRAMS: weakref.WeakKeyDictionary[Recipe, dict[Any, Program]] = weakref.WeakKeyDictionary()
@@ -172,16 +184,48 @@ def compiled(
     state: RunState,
     targets: Mapping[str, float],
     collect: Callable[..., Any],
-    data: Any = None,
+    sets: Sequence[Any] = (None,),
 ) -> Program:
     """The program of a recipe; made once for every recipe and shape of its state and data."""
-    leaves, structure = jax.tree.flatten((state, data))
+    cpu = on_cpu()
+    # On a CPU each group runs by itself, so that the number of data sets does not matter.
+    first = _group(state, 0, _n_groups(state, len(sets))) if cpu else state
+    leaves, structure = jax.tree.flatten((first, sets[0]))
     shapes = tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    signature = (collect, tuple(sorted(targets.items())), shapes, structure, on_cpu())
+    where = (cpu, 1 if cpu else len(sets))
+    signature = (collect, tuple(sorted(targets.items())), shapes, structure, where)
     programs = _PROGRAMS.setdefault(recipe, {})
     if signature not in programs:
-        programs[signature] = Program(recipe, state, targets, collect, data)
+        programs[signature] = Program(recipe, state, targets, collect, sets)
     return programs[signature]
+
+
+def _over_sets(rounds: Callable[..., Any], n_sets: int) -> Callable[..., Any]:
+    """The rounds of many data sets, one group each, as one program."""
+
+    def cut(leaf: Array) -> Array:
+        return leaf.reshape(n_sets, -1, *leaf.shape[1:])
+
+    def joined(leaf: Array) -> Array:
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    @jax.jit
+    def many(constants: Any, given: Any, state: RunState, *counts: Array) -> tuple[RunState, Any]:
+        axes: Any = RunState(0, 0, None, 0)
+        over = jax.vmap(rounds, (None, 0, axes, *(None,) * len(counts)), (axes, 1))
+        latents, keys = jax.tree.map(cut, (state.latents, state.keys))
+        state, values = over(constants, given, state._replace(latents=latents, keys=keys), *counts)
+        latents, keys = jax.tree.map(joined, (state.latents, state.keys))
+        values = jax.tree.map(jax.vmap(joined), values)
+        return state._replace(latents=latents, keys=keys), values
+
+    return many
+
+
+def _n_groups(state: RunState, n_sets: int) -> int:
+    """Groups of all data sets; without a step size, all chains of one are a group."""
+    tuned = jax.tree.leaves(state.tuning)
+    return tuned[0].shape[0] if tuned else n_sets
 
 
 def groups_for(n_chains: int) -> int:
@@ -194,6 +238,34 @@ def on_cpu() -> bool:
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     platform = jax.default_backend() if device is None else getattr(device, "platform", device)
     return platform == "cpu" and current_mesh() is None
+
+
+def together(states: Sequence[RunState]) -> RunState:
+    """States of several data sets, after as many iterations, as one."""
+    if len(states) == 1:
+        return states[0]
+    return RunState(
+        _joined([state.latents for state in states]),
+        _joined([state.tuning for state in states]),
+        states[0].iteration,
+        _joined([state.keys for state in states]),
+    )
+
+
+def divided(state: RunState, n_sets: int) -> list[RunState]:
+    """The reverse of :func:`together`."""
+    if n_sets == 1:
+        return [state]
+
+    leading = state._replace(iteration=())
+    parts = jax.tree.map(lambda leaf: np.split(np.asarray(leaf), n_sets), leading)
+    is_list = lambda node: isinstance(node, list)  # noqa: E731
+    return [
+        jax.tree.map(lambda cut, i=i: cut[i], parts, is_leaf=is_list)._replace(
+            iteration=state.iteration
+        )
+        for i in range(n_sets)
+    ]
 
 
 def _group(state: RunState, i: int, n_groups: int) -> RunState:

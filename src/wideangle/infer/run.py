@@ -9,7 +9,7 @@ bit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,7 +21,15 @@ import numpy as np
 
 from wideangle.checks import warn
 from wideangle.infer.kernel import DualAveraging
-from wideangle.infer.program import Program, Recipe, RunState, compiled, groups_for
+from wideangle.infer.program import (
+    Program,
+    Recipe,
+    RunState,
+    compiled,
+    divided,
+    groups_for,
+    together,
+)
 from wideangle.posterior import Draws
 from wideangle.sharding import in_company
 from wideangle.types import Key, Latents
@@ -123,22 +131,68 @@ def run(
     -----
     Ctrl-C ends the run at the last chunk, keeps its draws, warns, and sets ``interrupted``.
     """
+    return run_many(
+        [key], recipe, [initial], data=[data], resume=None if resume is None else [resume],
+        n_warmup=n_warmup, n_draws=n_draws, n_chains=n_chains, steps=steps, targets=targets,
+        collect=collect, thin=thin, verbose=verbose, bar=bar, on_chunk=on_chunk, chunk=chunk,
+    )[0]  # fmt: skip
+
+
+def run_many(
+    keys: Sequence[Key],
+    recipe: Recipe,
+    initial: Sequence[Latents | Callable[[Key], Latents]],
+    *,
+    n_warmup: int,
+    n_draws: int,
+    n_chains: int = 4,
+    steps: Mapping[str, float] | None = None,
+    targets: Mapping[str, float] | None = None,
+    data: Sequence[Any],
+    collect: Callable[..., Any] | None = None,
+    thin: int = 1,
+    verbose: bool | None = None,
+    bar: Progress | None = None,
+    on_chunk: Callable[[RunState, Draws], None] | None = None,
+    resume: Sequence[RunState] | None = None,
+    chunk: int | None = None,
+) -> list[Run]:
+    """:func:`run` for several data sets of one shape at once, each with its own step sizes.
+
+    Parameters
+    ----------
+    keys, initial, data, resume
+        As in :func:`run`, one for each data set.
+    n_warmup, n_draws, n_chains, steps, targets, collect, thin, verbose, bar, chunk
+        As in :func:`run`, the same for all.
+    on_chunk
+        As in :func:`run`, with state and draws of the chains of all data sets.
+    """
     steps, targets = dict(steps or {}), dict(targets or {})
     if unknown := targets.keys() - steps.keys():
         raise ValueError(f"targets for unknown steps: {sorted(unknown)}")
     if resume is None:
-        state = _begin(key, initial, steps, n_chains)
+        each = [_begin(*pair, steps, n_chains) for pair in zip(keys, initial, strict=True)]
     else:
-        state = jax.tree.map(_strong, resume)
+        each = [jax.tree.map(_strong, one) for one in resume]
+    state = together(each)
     program = compiled(recipe, state, targets, collect or _everything, data)
     store = _Store(program.shapes, state, n_warmup, n_draws, thin)
     shown = Progress(store.n_rounds, n_warmup, verbose) if bar is None else nullcontext(bar)
-    state, interrupted = _loop(program, data, state, store, shown, on_chunk, chunk)
+    placed = program.place(data)
+    state, interrupted = _loop(program, placed, state, store, shown, on_chunk, chunk)
     if interrupted:
         message = f"interrupted: {store.count} of {store.capacity} draws per chain are there"
         warn(message, RuntimeWarning)
-    steps_now = {n: float(np.mean(np.exp(one.log_average))) for n, one in state.tuning.items()}
-    return Run(store.draws(), state, steps_now, interrupted)
+    return [
+        _run_of(*parts, interrupted)
+        for parts in zip(divided(state, len(each)), _divided(store.draws(), len(each)), strict=True)
+    ]
+
+
+def _run_of(state: RunState, draws: Draws, interrupted: bool) -> Run:
+    steps = {n: float(np.mean(np.exp(one.log_average))) for n, one in state.tuning.items()}
+    return Run(draws, state, steps, interrupted)
 
 
 def _begin(
@@ -174,6 +228,15 @@ def _strong(leaf: Any) -> Any:
         return leaf  # unchanged: nothing is compiled
     leaf = jnp.asarray(leaf)
     return jnp.asarray(leaf, leaf.dtype)
+
+
+def _divided(draws: Draws, n_sets: int) -> list[Draws]:
+    """The draws of each data set; views, not copies."""
+    size = draws.n_chains // n_sets
+    return [
+        jax.tree.map(lambda leaf, i=i: leaf[i * size : (i + 1) * size], draws)
+        for i in range(n_sets)
+    ]
 
 
 def _everything(latents: Latents, *_: Any) -> Latents:
@@ -227,7 +290,7 @@ class _Store:
 
 def _loop(
     program: Program,
-    data: Any,
+    placed: list[Any],
     state: RunState,
     store: _Store,
     shown: AbstractContextManager[Progress],
@@ -246,7 +309,7 @@ def _loop(
             while done < n_rounds:
                 limit = min(size, largest, n_rounds - done)
                 began = time.monotonic()
-                moved, values = program.advance(data, state, limit, n_warmup, store.thin)
+                moved, values = program.advance(placed, state, limit, n_warmup, store.thin)
                 jax.block_until_ready(moved)
                 n_warm = min(max(n_warmup - done, 0), limit)
                 store.add(values, n_warm, limit)

@@ -3,6 +3,7 @@
 Chains grow in blocks. They stop when every watched quantity has an effective sample size of 400 and
 an R-hat of at most 1.01 at two checks in a row, when the time is up, or when chains are in
 different modes: each mixes well within itself, yet their differences do not shrink as they grow.
+Chains of several data sets grow together, until those of each have ended.
 """
 
 from __future__ import annotations
@@ -68,31 +69,92 @@ def until_converged(
     n_done, first, most
         Existing draws, draws of the first block, and most draws that memory allows.
     """
-    began = time.monotonic()
-    passed, history = 0, []
+
+    def extend_it(n_draws: int, _: list[int]) -> list[Watched] | None:
+        watched = extend(n_draws)
+        return None if watched is None else [watched]
+
+    limits = {"max_time": max_time, "n_done": n_done, "first": first, "most": most}
+    return until_all_converged(extend_it, 1, **limits)[0]
+
+
+def until_all_converged(
+    extend: Callable[[int, list[int]], list[Watched] | None],
+    n_sets: int,
+    *,
+    max_time: float,
+    n_done: int = 0,
+    first: int = FIRST,
+    most: int | None = None,
+) -> list[Ending]:
+    """:func:`until_converged` for the chains of several data sets.
+
+    Parameters
+    ----------
+    extend
+        As in :func:`until_converged`, for the data sets whose places are its second argument:
+        those that have not ended.
+    n_sets
+        Number of data sets.
+    max_time
+        Time limit in seconds for each data set: those that run at the same time share it.
+    n_done, first, most
+        As in :func:`until_converged`, for each data set.
+    """
+    sets = [_Progress() for _ in range(n_sets)]
+    active, spent = list(range(n_sets)), 0.0
     n_draws, n_before = max(first, n_done), n_done
     while True:
-        n_draws = min(n_draws, most or n_draws)
-        watched = extend(n_draws)
+        n_draws, began = min(n_draws, most or n_draws), time.monotonic()
+        watched = extend(n_draws, active)
         if watched is None:
-            return Ending("interrupted", n_draws, math.nan, math.nan)
-        worst, smallest, alone = _check(watched)
-        passed = passed + 1 if worst <= AGREED and smallest >= ENOUGH else 0
-        history.append((n_draws, worst))
-        if passed == 2:  # noqa: PLR2004
-            return Ending("converged", n_draws, worst, smallest)
-        if alone >= ENOUGH and _in_modes(history):
-            return Ending("modes", n_draws, worst, smallest)
+            stopped = Ending("interrupted", n_draws, math.nan, math.nan)
+            return [one.ending or stopped for one in sets]
+        for i, seen in zip(active, watched, strict=True):
+            sets[i].judge(n_draws, seen)
+        spent += (time.monotonic() - began) / len(active)
+        active = [i for i in active if sets[i].ending is None]
+        if not active:
+            return [one.ended("") for one in sets]
         if n_draws == most:
-            return Ending("memory", n_draws, worst, smallest)
-        spent = time.monotonic() - began
+            return [one.ended("memory") for one in sets]
         pace = spent / max(n_draws - n_before, 1)
         affordable = int((max_time - spent) / max(pace, 1e-9))
-        growth = AGAIN if passed else min(max(1.05 * ENOUGH / smallest, GROWTH[0]), GROWTH[1])
+        growth = max(sets[i].growth for i in active)
         block = min(math.ceil((growth - 1.0) * n_draws), affordable)
         if block < first // 10:
-            return Ending("time", n_draws, worst, smallest)
+            return [one.ended("time") for one in sets]
         n_draws += block
+
+
+class _Progress:
+    """The checks of the chains of one data set."""
+
+    def __init__(self) -> None:
+        self.ending: Ending | None = None
+        self._passed, self._history = 0, []
+        self._last = 0, math.nan, math.nan
+
+    def judge(self, n_draws: int, watched: Watched) -> None:
+        """One more check."""
+        worst, smallest, alone = _check(watched)
+        self._last = n_draws, worst, smallest
+        self._passed = self._passed + 1 if worst <= AGREED and smallest >= ENOUGH else 0
+        self._history.append((n_draws, worst))
+        if self._passed == 2:  # noqa: PLR2004
+            self.ending = Ending("converged", *self._last)
+        elif alone >= ENOUGH and _in_modes(self._history):
+            self.ending = Ending("modes", *self._last)
+
+    @property
+    def growth(self) -> float:
+        """How much longer chains should be at the next check."""
+        wanted = 1.05 * ENOUGH / self._last[2]
+        return AGAIN if self._passed else min(max(wanted, GROWTH[0]), GROWTH[1])
+
+    def ended(self, reason: str) -> Ending:
+        """How it ended: for this reason if not for another one before."""
+        return self.ending or Ending(reason, *self._last)
 
 
 def _check(watched: Watched) -> tuple[float, float, float]:

@@ -19,6 +19,8 @@ from wideangle.mixture_of_experts.predict import score
 DECIMALS = 3
 """Rounding of probabilities that are watched: whether one is 1e-9 or 1e-18 does not matter, and
 mixes slowly."""
+MOST_SCORE = 80.0
+"""Scores are clipped here for probabilities, 1e-35."""
 
 
 class _ClassExperts(ABC):
@@ -84,12 +86,11 @@ class LogisticExperts(_ClassExperts):
 
     def mean(self, scores: Any) -> Any:
         """Probabilities of the two classes, exact for rare ones too."""
-        xp, positive = scores.__array_namespace__(), scores > 0
-        small = xp.exp(-xp.abs(scores))
-        large = 1.0 / (1.0 + small)
-        small = small * large
-        parts = xp.where(positive, small, large), xp.where(positive, large, small)
-        return xp.concatenate(parts, axis=-2)
+        xp = scores.__array_namespace__()
+        # Clipped, or the odds overflow; a choice by sign would take several times as long.
+        odds = xp.exp(xp.clip(-scores, -MOST_SCORE, MOST_SCORE))
+        second = 1.0 / (1.0 + odds)
+        return xp.concatenate((odds * second, second), axis=-2)
 
     def information(self, scores: Any) -> Any:
         """Variance of the Bernoulli target."""

@@ -120,6 +120,9 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     @in_own_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and class labels y."""
+        return self._fit_rows(self._checked(X, y, sample_weight))
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
         check_labels(y)
         X, y = self._validated(X, y)
@@ -129,7 +132,7 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         X = self._filled(X, weights)
-        return self._fit_rows(counted(Data(X, targets.astype(np.int32), weights)))
+        return counted(Data(X, targets.astype(np.int32), weights))
 
     def _validate_params(self) -> None:
         super()._validate_params()
@@ -173,6 +176,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         rows = self._rows(X)
         answer = self._expert.proba_and_entropy
         found = over_draws(answer, self.posterior_, rows, self.chain_weights_)
+        if len(self.classes_) == 1:
+            found = np.tile([1.0, 0.0], (len(found), 1))  # as _proba
         total, expected = entropy(found[:, :-1]), found[:, -1]
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)

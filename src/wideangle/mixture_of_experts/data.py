@@ -269,9 +269,9 @@ def sample(seed: int, data: Data, n_rows: int) -> Data:
     return fill(Data(rows, as_targets(data.targets)[chosen], weights))
 
 
-def fill(data: Data) -> Data:
-    """Add rows of weight 0 up to a round number, so that many sizes share one program."""
-    missing = round_up(len(data.targets)) - len(data.targets)
+def fill(data: Data, n_rows: int | None = None) -> Data:
+    """Add rows of weight 0 up to a number, by default a round one that many sizes share."""
+    missing = (n_rows or round_up(len(data.targets))) - len(data.targets)
     pad = [np.pad(np.asarray(leaf), [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in data]
     if current_mesh() is not None:  # one device may be too small for all rows
         return Data(*pad)

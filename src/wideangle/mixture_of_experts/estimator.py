@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import warn
+from wideangle.checks import check_plain, warn
 from wideangle.convergence import caution_of
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
@@ -110,6 +110,10 @@ class MixtureOfExperts(Family, ABC):
         return found
 
     @abstractmethod
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        """Rows that count, with encoded targets, from a user's; stores what it learns of them."""
+
+    @abstractmethod
     def _output_names(self) -> dict[str, Any]:
         """Coordinates of the outputs of an expert, if it has several."""
 
@@ -144,23 +148,34 @@ class MixtureOfExperts(Family, ABC):
         return X if self.filling_ is None else self.filling_.apply(X)
 
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        check_plain("sample_weight", sample_weight)
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _fit_rows(self, data: Data) -> Self:
         """Fit to rows from :func:`data.counted` with encoded targets."""
+        key, task, data = self._planned(data)
+        self._finish(self._fit_or_go_on(key, task, data), data)
+        if sentence := caution_of(self):
+            warn(sentence)
+        return self
+
+    def _planned(self, data: Data) -> tuple[Key, Task, Data]:
+        """What to fit to such rows, and the rows prepared for it."""
         self.scaling_ = learn_scaling(data.rows, data.weights, standardise=self.standardise)
         self.scaling_ = self._limited(self.scaling_, float(data.weights.sum()))
         data = data._replace(rows=self.scaling_.apply(data.rows))
         key = jax.random.key(self._draw_seed())
         self._expert = self._experts()
-        task = self._task(data.rows.shape[1])
-        fitted = self._fit_or_go_on(key, task, data)
+        return key, self._task(data.rows.shape[1]), data
+
+    def _finish(self, fitted: Fitted, data: Data) -> None:
+        """Store what a fit to prepared rows gave."""
         self._keep(fitted, data.rows, float(data.weights.sum()))
-        if isinstance(task.inference, Sampling) and task.inference.combine == "stacking":
+        inference = self.choice("inference")
+        if isinstance(inference, Sampling) and inference.combine == "stacking":
             found = pointwise.stacked(self._expert, self.posterior_, data)
             self.chain_weights_ = found.weights
             self.notes_["stacking"] = {"n_rows": found.n_rows, "unreliable": found.unreliable}
-        return self
 
     def _limited(self, scaling: Scaling, n_rows: float) -> Scaling:
         """Clip extreme entries of standardised columns for experts around a common one.
@@ -180,7 +195,7 @@ class MixtureOfExperts(Family, ABC):
         same = task._replace(inference=task.inference.of_any_length())
         mark = mark_of(same, arrays_of(data))
         if (chains := self._chains_of(mark)) is not None:
-            fitted = sampling.draw(chains, task, began=time.monotonic())
+            fitted = sampling.draw(chains, task, began=time.monotonic())[0]
         else:
             fitted = _fit(key, task, data)
         self._last_chains = mark, fitted.chains
@@ -237,6 +252,8 @@ class MixtureOfExperts(Family, ABC):
         task = self._task(found.sample.rows.shape[1])
         fitted = stream.fit(task, source, found, buffer_bytes)
         self._keep(fitted, found.sample.rows, float(found.sample.weights.sum()))
+        if sentence := caution_of(self):
+            warn(sentence)
         return self
 
     def _blocks(self, source: Any) -> Iterator[np.ndarray]:
@@ -246,7 +263,7 @@ class MixtureOfExperts(Family, ABC):
         return stream.blocks(source, self.n_features_in_, self._prepared, complete=complete)
 
     def _keep(self, fitted: Fitted, rows: Any, n_counted: float) -> None:
-        """Store the posterior and what is derived from it; warn of problems."""
+        """Store the posterior and what is derived from it."""
         self.posterior_ = fitted.draws
         self.priors_ = as_numpy(fitted.priors)
         self.notes_ = fitted.notes
@@ -258,8 +275,6 @@ class MixtureOfExperts(Family, ABC):
         self.diagnostics_ = None
         if isinstance(self.choice("inference"), Sampling):
             self.diagnostics_ = self.trace_.summary()
-        if sentence := caution_of(self):
-            warn(sentence)
 
     @property
     def experts_(self) -> np.ndarray:

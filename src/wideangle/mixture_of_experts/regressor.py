@@ -94,13 +94,19 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     @in_own_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
+        return self._fit_rows(self._checked(X, y, sample_weight))
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
         check_numbers(y)
         X, y = self._validated(X, y, y_numeric=True)
+        with np.errstate(over="ignore"):  # scikit-learn has checked them in their own type
+            y = y.astype(np.float64)
+        assert_all_finite(y, input_name="y")
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
-        return self._fit_rows(data._replace(targets=self.target_scaling_.apply(data.targets)))
+        return data._replace(targets=self.target_scaling_.apply(data.targets))
 
     def _learn_targets(self, found: Survey) -> np.ndarray:
         mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -30,8 +30,9 @@ from threadpoolctl import threadpool_limits
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import Update, sweep, within
 from wideangle.infer.metropolis import each_row, positive_walk, vmf_walk
-from wideangle.infer.run import Run, run
-from wideangle.infer.stopping import until_converged
+from wideangle.infer.program import on_cpu
+from wideangle.infer.run import Run, run_many
+from wideangle.infer.stopping import until_all_converged
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
@@ -137,116 +138,167 @@ def fit_mcmc(
     the draws, each the last of ``thin`` steps. Only the second is saved to ``checkpoint``: the
     first depends on the key alone and is repeated bit for bit.
     """
+    starts = None if start is None else [start]
+    return fit_many([key], [task], [data], starts=starts, checkpoint=checkpoint)[0]
+
+
+def fit_many(
+    keys: Sequence[Key],
+    tasks: Sequence[Task],
+    data: Sequence[Data],
+    *,
+    starts: Sequence[Point] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> list[Fitted]:
+    """:func:`fit_mcmc` for several data sets of one shape at once, by one program.
+
+    Each has its own key, priors, whitening and step sizes. Inference, expert and the structure of
+    priors are those of the first for all. Only a single fit can have a checkpoint.
+    """
     began = time.monotonic()
-    chosen, problem = task.inference, Problem(task.priors, task.expert, data)
+    chosen = tasks[0].inference
+    problems = [Problem(t.priors, t.expert, d) for t, d in zip(tasks, data, strict=True)]
     n_warmup = N_WARMUP if chosen.n_warmup is None else chosen.n_warmup
-    key_start, key_first, key_second = jax.random.split(key, 3)
-    if start is None:
-        start = _starts(key_start, problem, chosen.n_chains)
+    # Axes: start, first stage, second stage; data set.
+    key_start, key_first, key_second = zip(*(jax.random.split(key, 3) for key in keys), strict=True)
+    if starts is None:
+        starts = [_starts(*one, chosen.n_chains) for one in zip(key_start, problems, strict=True)]
     stage = partial(
         _stage,
         SAMPLERS[chosen.kernel or "hmc"],
-        some=sample(0, data, FISHER_ROWS),
-        placed=_placed(data),
+        some=[sample(0, one, FISHER_ROWS) for one in data],
+        placed=[_placed(one) for one in data],
         n_chains=chosen.n_chains,
-        verbose=task.verbose,
+        verbose=tasks[0].verbose,
     )
     n_first, earlier = n_warmup // 2, None
-    typical = _typical_of(problem.priors, start, problem.expert)
+    typical = [
+        _typical_of(one.priors, start, one.expert)
+        for one, start in zip(problems, starts, strict=True)
+    ]
     if n_first:
-        begin = stage(key_first, start, typical, problem)
+        begin = stage(key_first, starts, typical, problems)
         first = begin(n_warmup=n_first, n_draws=max(n_first // 2, 1))
-        _stop_if(first.interrupted)
-        earlier, typical = first.draws, _thinned(first.draws)
-        if any(task.learn):
-            weights = first.draws.values["weights"]
-            problem = problem._replace(priors=learn_priors(problem.priors, weights, task.learn))
-        start = _ends(problem.priors, first.draws)
+        _stop_if(first[0].interrupted)
+        earlier = [one.draws for one in first]
+        typical = [_thinned(draws) for draws in earlier]
+        problems = [
+            one._replace(priors=learn_priors(one.priors, draws.values["weights"], task.learn))
+            for one, draws, task in zip(problems, earlier, tasks, strict=True)
+        ]
+        pairs = zip(problems, earlier, strict=True)
+        starts = [_ends(one.priors, draws) for one, draws in pairs]
     counts = {"n_warmup": n_warmup - n_first, "thin": chosen.thin or 1}
-    chains = Chains(stage(key_second, start, typical, problem, earlier), counts, problem)
-    return draw(chains, task, began=began, checkpoint=checkpoint)
+    chains = Chains(stage(key_second, starts, typical, problems, earlier), counts, problems)
+    return draw(chains, tasks[0], began=began, checkpoint=checkpoint)
 
 
 class Chains:
     """Chains after the first stage of warm-up, and the draws they have made so far."""
 
-    def __init__(self, stage: Callable[..., Run], counts: dict[str, int], problem: Problem) -> None:
-        self.problem = problem
+    def __init__(
+        self, stage: Callable[..., list[Run]], counts: dict[str, int], problems: list[Problem]
+    ) -> None:
+        self.problems = problems
         self._stage, self._counts = stage, counts
         empty = stage(n_warmup=0, n_draws=0)
-        self._template = empty.state, empty.draws
-        self._state, self.draws, self._loaded = None, empty.draws, 0
-        self.acceptance: dict[str, float] = {}
+        self._template = empty[0].state, empty[0].draws
+        self._states: list[Any] | None = None
+        self.draws, self._loaded = [one.draws for one in empty], 0
+        self.acceptance: list[dict[str, float]] = [{} for _ in problems]
         self.interrupted = False
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Continue from the checkpoint."""
         found = checkpoint.load(self._template)
         if found is not None:
-            self._state, self.draws = found
-            self._loaded = self.draws.n_draws
+            self._states, self.draws = [found[0]], [found[1]]
+            self._loaded = found[1].n_draws
 
-    def extend(self, n_draws: int, checkpoint: Checkpoint | None = None) -> None:
-        """Run all chains until they have this many draws, unless the user stops them."""
-        earlier = self.draws
+    def extend(
+        self, n_draws: int, which: Sequence[int] | None = None, checkpoint: Checkpoint | None = None
+    ) -> None:
+        """Run chains until they have this many draws, unless the user stops them.
+
+        On a CPU those of the data sets at the places ``which``; a device runs the others along.
+        """
+        kept = range(len(self.problems)) if which is None else which
+        run = kept if on_cpu() else range(len(self.problems))
+        earlier = self.draws[0]
 
         def save(state: Any, later: Draws) -> None:
             assert checkpoint is not None
             checkpoint(state, earlier.followed_by(later).since(self._loaded))
 
-        run = self._stage(
+        found = self._stage(
             **self._counts,
             n_draws=n_draws,
-            resume=self._state,
+            resume=self._states,
+            which=run,
             on_chunk=None if checkpoint is None else save,
         )
-        self._state, self.draws = run.state, earlier.followed_by(run.draws)
-        self.acceptance, self.interrupted = run.acceptance, run.interrupted
+        states = self._states or [one.state for one in found]
+        for i, one in zip(run, found, strict=True):
+            states[i] = one.state
+            if i in kept:
+                self.draws[i] = self.draws[i].followed_by(one.draws)
+                self.acceptance[i] = one.acceptance
+        self._states, self.interrupted = states, found[0].interrupted
 
 
 def draw(
     chains: Chains, task: Task, *, began: float, checkpoint: Checkpoint | None = None
-) -> Fitted:
+) -> list[Fitted]:
     """As many draws as set, or as predictions need."""
-    chosen, problem, ending = task.inference, chains.problem, None
-    n_done = chains.draws.n_draws
+    chosen, n_sets = task.inference, len(chains.problems)
+    endings, n_done = None, chains.draws[0].n_draws
     if checkpoint is not None:
         chains.load(checkpoint)
     with checkpoint or nullcontext():
         if chosen.n_draws != AUTO:
-            chains.extend(chosen.n_draws, checkpoint)
+            chains.extend(chosen.n_draws, checkpoint=checkpoint)
         else:
             limit = MAX_TIME if chosen.max_time is None else chosen.max_time
-            ending = until_converged(
+            endings = until_all_converged(
                 partial(_extend_and_watch, chains, checkpoint),
-                max_time=limit - (time.monotonic() - began),
+                n_sets,
+                max_time=limit - (time.monotonic() - began) / n_sets,
                 n_done=n_done,
-                most=_most_draws(problem, chosen.n_chains),
+                most=_most_draws(chains.problems[0], chosen.n_chains * n_sets),
             )
     if checkpoint is not None and not chains.interrupted:
         checkpoint.remove(may_fail=True)  # no longer needed
-    _stop_if(chains.draws.n_draws == 0)
-    notes: dict[str, Any] = {"acceptance": chains.acceptance, "interrupted": chains.interrupted}
-    if ending is not None:
-        notes["ending"] = ending._asdict()
-    return Fitted(chains.draws, problem.priors, notes, chains)
+    _stop_if(min(draws.n_draws for draws in chains.draws) == 0)
+    fits = []
+    for i, problem in enumerate(chains.problems):
+        notes: dict[str, Any] = {
+            "acceptance": chains.acceptance[i],
+            "interrupted": chains.interrupted,
+        }
+        if endings is not None:
+            notes["ending"] = endings[i]._asdict()
+        fits.append(Fitted(chains.draws[i], problem.priors, notes, chains))
+    return fits
 
 
 def _extend_and_watch(
-    chains: Chains, checkpoint: Checkpoint | None, n_draws: int
-) -> dict[str, np.ndarray] | None:
+    chains: Chains, checkpoint: Checkpoint | None, n_draws: int, which: list[int]
+) -> list[dict[str, np.ndarray]] | None:
     """Extend the chains and return the quantities that predictions need, to judge their length.
 
     Chains from a file may have more draws: earlier checks are repeated, so that they stop where
     they would have stopped.
     """
-    if n_draws > chains.draws.n_draws:
-        chains.extend(n_draws, checkpoint)
+    if n_draws > chains.draws[which[0]].n_draws:
+        chains.extend(n_draws, which, checkpoint)
     if chains.interrupted:
         return None
-    problem = chains.problem
-    found = trace(problem.expert, chains.draws, problem.data.rows)
-    return {name: found.values[name][:, :n_draws] for name in found.needed or ()}
+    seen = []
+    for i in which:
+        problem = chains.problems[i]
+        found = trace(problem.expert, chains.draws[i], problem.data.rows)
+        seen.append({name: found.values[name][:, :n_draws] for name in found.needed or ()})
+    return seen
 
 
 def _most_draws(problem: Problem, n_chains: int) -> int:
@@ -271,33 +323,48 @@ def _stop_if(interrupted: bool) -> None:
 
 def _stage(
     method: Sampler,
-    key: Key,
-    start: Point,
-    typical: Typical,
-    problem: Problem,
-    draws: Draws | None = None,
+    keys: Sequence[Key],
+    starts: Sequence[Point],
+    typical: Sequence[Typical],
+    problems: Sequence[Problem],
+    draws: Sequence[Draws] | None = None,
     *,
-    some: Data,
-    placed: Data,
+    some: Sequence[Data],
+    placed: Sequence[Data],
     **options: Any,
-) -> Callable[..., Run]:
+) -> Callable[..., list[Run]]:
     """Chains with given starts, ready to run; see :func:`wideangle.infer.run`."""
-    with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
-        whitening = _whitening(problem.priors, typical, problem.expert, some)
-        if draws is not None:
-            whitening = _refine(whitening, problem.priors, draws.values)
-        setting = Setting(problem._replace(data=placed), jax.block_until_ready(whitening))
-    return partial(
-        run,
-        key,
-        method.recipe,
-        _enter(method.enter, start, Setting(problem._replace(data=None), whitening)),  # pyright: ignore[reportArgumentType]
-        steps=method.steps,
-        targets=method.targets,
-        collect=method.collect,
-        data=setting,
-        **options,
-    )
+    settings, entered = [], []
+    for i, problem in enumerate(problems):
+        with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
+            whitening = _whitening(problem.priors, typical[i], problem.expert, some[i])
+            if draws is not None:
+                whitening = _refine(whitening, problem.priors, draws[i].values)
+            setting = Setting(problem._replace(data=placed[i]), jax.block_until_ready(whitening))
+        empty = Setting(problem._replace(data=None), whitening)  # pyright: ignore[reportArgumentType]
+        settings.append(setting)
+        entered.append(_enter(method.enter, starts[i], empty))
+
+    def go(*, which: Iterable[int] | None = None, resume: Any = None, **more: Any) -> list[Run]:
+        chosen = range(len(problems)) if which is None else which
+        known = [
+            None if part is None else [part[i] for i in chosen]
+            for part in (keys, entered, settings, resume)
+        ]
+        return run_many(
+            known[0],
+            method.recipe,
+            known[1],
+            data=known[2],
+            resume=known[3],
+            steps=method.steps,
+            targets=method.targets,
+            collect=method.collect,
+            **options,
+            **more,
+        )
+
+    return go
 
 
 _whitening = jax.jit(fisher_whitening, static_argnums=2)
@@ -345,6 +412,8 @@ def _ends(priors: Priors, draws: Draws) -> Point:
 
 def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:
     """M step for the learned priors, which are polar, from draws of the weights."""
+    if not any(learn):
+        return priors
     vectors = jnp.asarray(weights.gate), flat_experts(jnp.asarray(weights.experts))
     return Pair(
         *(

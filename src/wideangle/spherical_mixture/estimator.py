@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
-from wideangle.checks import check_count, check_total_weight, warn
+from wideangle.checks import check_count, check_plain, check_total_weight, warn
 from wideangle.convergence import caution_of
 from wideangle.posterior import Draws
 from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
@@ -153,6 +153,7 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
         """Fit to rows X (dense or CSR); y is ignored."""
         self._validate_params()
         X = self._validated(X, ensure_min_features=2)
+        check_plain("sample_weight", sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         check_total_weight(weights)
         units, live = as_units(X)

@@ -23,11 +23,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.datasets import load_breast_cancer
 
 from wideangle.convergence import agreement
 from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import log_lik
+from wideangle.mixture_of_experts.many import fit_many
 from wideangle.mixture_of_experts.paper_methods import paper_method
 from wideangle.mixture_of_experts.sampling import fit_mcmc
 from wideangle.mixture_of_experts.task import plan
@@ -137,6 +139,29 @@ def experts(method: str | None, **settings: Any) -> dict[str, Any]:
     return result
 
 
+def bootstraps(n_fits: int = 100) -> dict[str, Any]:
+    """Default fits of bootstraps of a small table, one alone and many in one program."""
+    X, y = load_breast_cancer(return_X_y=True)
+    rng = np.random.default_rng(SEED)
+    data = [(X, y, rng.multinomial(len(y), np.full(len(y), 1.0 / len(y)))) for _ in range(n_fits)]
+    result: dict[str, Any] = {"table": "Breast cancer", "rows": len(y), "n_fits": n_fits}
+    for name, chosen in (("one fit", data[:1]), ("all fits", data)):
+        for turn, seed in (("first", SEED), ("again", SEED + 1)):
+            began = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fits = fit_many(MixtureOfExpertsClassifier(random_state=seed), chosen)
+            endings = [one.notes_["ending"]["reason"] for one in fits]
+            result |= {
+                f"{name}, {turn}": {
+                    "seconds": time.perf_counter() - began,
+                    "n_draws": float(np.mean([one.posterior_.n_draws for one in fits])),
+                    "converged": endings.count("converged"),
+                }
+            }
+    return result
+
+
 def flat(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings by name, including those of objects that differ from the defaults."""
     found: dict[str, Any] = {}
@@ -184,6 +209,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "many chains": partial(
         batched, "BMEM-MABN-I", "n_chains", (16,), inference__n_warmup=100, inference__n_draws=200
     ),
+    "bootstraps": bootstraps,
     "20-News features": partial(features, "news20"),
     "TDT features": partial(features, "tdt"),
 }

@@ -29,6 +29,8 @@ def render(record: Mapping[str, Any]) -> str:
     lines += _many_rows(parts.get("a million rows"), ceilings)
     lines += _fits({name: parts[name] for name in parts if name.startswith("Adult-9 ")})
     lines += _many({name: parts[name] for name in parts if name.startswith("many ")})
+    for name in ("bootstraps", f"bootstraps{NOT_TUNED}"):
+        lines += _bootstraps(record["parts"].get(name))
     lines += _features(parts)
     lines += _stamps(record["parts"])
     return "\n".join(lines)
@@ -133,6 +135,33 @@ def _many(parts: Mapping[str, Any]) -> list[str]:
                 label = f"{part['method']}, {name.replace('n_', '')}"
                 lines.append(_fit_line(label, fit))
     return ["## Many starts or chains at once", "", *FIT_COLUMNS, *lines, ""] if lines else []
+
+
+def _bootstraps(part: Mapping[str, Any] | None) -> list[str]:
+    """Many default fits of a small table in one program, and one alone."""
+    if not part or "result" not in part:
+        return []
+    found = part["result"]
+    n, load = found["n_fits"], part["machine"]["load_at_start"][0]
+    lines = [
+        "## Many data sets at once",
+        "",
+        f"Default fits of bootstraps of a table with {found['rows']} rows "
+        f"({found['table']}), one alone and {n} in one program by `fit_many`. Other programs used "
+        f"the card and the processor at the same time (load {load:.0f} when it began), so seconds "
+        "are upper bounds.",
+        "",
+        "| fits | s, first | s, again | s for each, again | mean draws of a chain | converged |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, count in (("one fit", 1), ("all fits", n)):
+        first, again = found[f"{name}, first"], found[f"{name}, again"]
+        lines.append(
+            f"| {count} | {first['seconds']:.1f} | {again['seconds']:.1f} "
+            f"| {again['seconds'] / count:.2f} | {again['n_draws']:.0f} "
+            f"| {again['converged']} |"
+        )
+    return [*lines, ""]
 
 
 def _features(parts: Mapping[str, Any]) -> list[str]:

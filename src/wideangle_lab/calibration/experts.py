@@ -40,7 +40,7 @@ from wideangle.mixture_of_experts.likelihood import (
     score,
 )
 from wideangle.mixture_of_experts.quantities import GaussianExperts
-from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_mcmc
+from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_many
 from wideangle.mixture_of_experts.task import GATE_SCALE, Task
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.components import (
@@ -292,18 +292,24 @@ def _whole_fits(case: Case, *, n_sets: int, seed: int) -> Ranked:
     def describe(draw: dict[str, Any], targets: Array) -> dict[str, Scalar]:
         return quantities(draw, problem_of(case, targets))
 
-    truths, found, lengths = [], [], []
+    points, keys, data = [], [], []
     for key in jax.random.split(jax.random.key(seed), 4 * n_sets):
         key_set, key_fit = jax.random.split(key)
         x, targets = draw_set(key_set)
-        if len(truths) == n_sets or len(np.unique(targets)) == 1:
+        if len(points) == n_sets or len(np.unique(targets)) == 1:
             continue
-        draws = fit_mcmc(key_fit, task, problem_of(case, targets).data).draws
+        points.append(x)
+        keys.append(key_fit)
+        data.append(problem_of(case, targets).data)
+    truths, found, lengths = [], [], []
+    fits = fit_many(keys, [task] * len(keys), data)
+    for x, one, fitted in zip(points, data, fits, strict=True):
+        draws = fitted.draws
         flat = Draws({name: draws.values[name] for name in ("weights", "scales")}).flat
         chosen = evenly(draws.n_chains * draws.n_draws, N_DRAWS)
         some = [jax.tree.map(lambda leaf, i=i: leaf[i], flat) for i in chosen]
-        truths.append(describe(_as_draw(case, x), targets))
-        found.append(_stacked([describe(one, targets) for one in some]))
+        truths.append(describe(_as_draw(case, x), one.targets))
+        found.append(_stacked([describe(draw, one.targets) for draw in some]))
         lengths.append(draws.n_draws)
     length = float(np.mean(lengths))
     return judge_ranks(_stacked(truths), _stacked(found), seed=seed, mean_length=length)

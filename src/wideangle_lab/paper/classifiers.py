@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from wideangle_lab.paper.methods import estimator, plain_name
 from wideangle_lab.paper.metrics import evaluate
 from wideangle_lab.paper.records import Outcome, Record, Tunings
 from wideangle_lab.paper.task import Task, task_of
-from wideangle_lab.paper.tuning import chosen_name, tuned
+from wideangle_lab.paper.tuning import chosen_name, fitted, tuned
 
 
 class _Fitted(NamedTuple):
@@ -29,19 +30,33 @@ class _Fitted(NamedTuple):
 
 def execute(cell: Cell, known: Tunings) -> Outcome:
     """Choose settings, fit, predict, evaluate; warnings are recorded, not shown."""
-    task = task_of(cell)
+    return execute_many([cell], known)[0]
+
+
+def execute_many(cells: Sequence[Cell], known: Tunings) -> list[Outcome]:
+    """The same for cells that differ in their split only; those of chains in one program."""
+    tasks = [task_of(cell) for cell in cells]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        done = (_baseline if cell.method in BASELINES else _experts)(cell, task, known)
+        if cells[0].method in BASELINES:
+            done = [_baseline(*one, known) for one in zip(cells, tasks, strict=True)]
+        else:
+            done = _experts(cells, tasks, known)
     said = dict.fromkeys(f"{one.category.__name__}: {one.message}" for one in caught)
-    return Outcome(
-        metrics={**evaluate(task.y_test, done.proba, task.groups), "n_train": len(task.y_train)},
-        seconds=done.seconds,
-        chosen=done.chosen,
-        diagnostics=done.diagnostics,
-        warnings=tuple(said),
-        tunings=done.tunings,
-    )
+    return [
+        Outcome(
+            metrics={
+                **evaluate(task.y_test, one.proba, task.groups),
+                "n_train": len(task.y_train),
+            },
+            seconds=one.seconds,
+            chosen=one.chosen,
+            diagnostics=one.diagnostics,
+            warnings=tuple(said),
+            tunings=one.tunings,
+        )
+        for task, one in zip(tasks, done, strict=True)
+    ]
 
 
 def _baseline(cell: Cell, task: Task, known: Tunings) -> _Fitted:
@@ -61,30 +76,39 @@ def _baseline(cell: Cell, task: Task, known: Tunings) -> _Fitted:
     return _Fitted(proba, seconds, chosen, diagnostics, {})
 
 
-def _experts(cell: Cell, task: Task, known: Tunings) -> _Fitted:
-    choice, made = tuned(cell, task, known)
-    options = {
-        **chain_settings(cell.effort, kind_of(cell)),
-        "random_state": cell.seed,
-        "verbose": False,
-    }
-    settings = {**options, **cell.settings, **choice["settings"]}
-    model = estimator(cell.method, cell.n_experts, **settings)
+def _experts(cells: Sequence[Cell], tasks: Sequence[Task], known: Tunings) -> list[_Fitted]:
+    choice, made = tuned(cells[0], tasks[0], known)
+    models = []
+    for cell in cells:
+        options = {
+            **chain_settings(cell.effort, kind_of(cell)),
+            "random_state": cell.seed,
+            "verbose": False,
+        }
+        settings = {**options, **cell.settings, **choice["settings"]}
+        models.append(estimator(cell.method, cell.n_experts, **settings))
     start = time.perf_counter()
-    model.fit(task.X_train, task.y_train)
-    fitted = time.perf_counter()
-    proba = model.predict_proba(task.X_test)
-    seconds = {
-        "tune": choice["seconds"],
-        "fit": fitted - start,
-        "predict": time.perf_counter() - fitted,
-    }
+    training = [(task.X_train, task.y_train) for task in tasks]
+    models = fitted(models, training, together=len(cells) > 1)
+    share = (time.perf_counter() - start) / len(cells)
     chosen = {plain_name(name): value for name, value in choice["settings"].items()}
     chosen["validation_losses"] = choice["losses"]
-    diagnostics = diagnose(model)
-    if model.posterior_.n_chains > 1:
-        diagnostics["accuracy_of_halves"] = of_halves(model, task)
-    return _Fitted(proba, seconds, chosen, diagnostics, made)
+    found = []
+    for model, task in zip(models, tasks, strict=True):
+        start = time.perf_counter()
+        proba = model.predict_proba(task.X_test)
+        seconds = {
+            "tune": choice["seconds"],
+            "fit": share,
+            "predict": time.perf_counter() - start,
+        }
+        diagnostics = diagnose(model)
+        if model.posterior_.n_chains > 1:
+            diagnostics["accuracy_of_halves"] = of_halves(model, task)
+        if len(cells) > 1:
+            diagnostics["n_together"] = len(cells)
+        found.append(_Fitted(proba, seconds, chosen, diagnostics, made))
+    return found
 
 
 def of_halves(model: MixtureOfExpertsClassifier, task: Task) -> list[float]:

@@ -98,13 +98,15 @@ def gains(
 def seconds_of(records: Sequence[Record]) -> float:
     """Seconds of a fit: the fewest over splits, some of which chose settings in passing.
 
-    On a processor those of all its cores, because others used the machine.
+    On a processor those of all its cores, because others used the machine. A fit that was made
+    together with others has a share of their seconds, which are not those of one fit.
     """
+    alone = [r for r in records if "n_together" not in r.diagnostics]
     return min(
         r.data["cpu_seconds"]
         if r.data["device"] == "cpu" and "cpu_seconds" in r.data
         else r.data["seconds"]["fit"]
-        for r in records
+        for r in alone or records
     )
 
 

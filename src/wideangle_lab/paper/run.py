@@ -1,8 +1,9 @@
 """Running cells: each once, with a record as soon as it is finished.
 
 With an accelerator the mixtures run in this process, one after the other, so that JAX compiles
-once for each shape; baselines and latent features run in other processes. Without one, and on a
-Dask cluster, all cells run in other processes.
+once for each shape, and splits of a row that is sampled at once, in one program; baselines and
+latent features run in other processes. Without one, and on a Dask cluster, all cells run in other
+processes.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wideangle_lab import machine
 from wideangle_lab.paper.cells import FEATURES, Cell
+from wideangle_lab.paper.classifiers import execute_many
 from wideangle_lab.paper.efforts import kind_of
 from wideangle_lab.paper.records import Outcome, Record, Tunings, find, keep, known_tunings
 from wideangle_lab.paper.schedule import cluster, processes, spread
@@ -105,8 +108,9 @@ def run(
     beside = threading.Thread(target=job.run_beside, args=(where, remote)) if remote else None
     if beside:
         beside.start()
-    for place, cell in enumerate(local):
-        job.run_here(cell, f"{place + 1} of {len(local)}")
+    batches = _batches(local)
+    for place, batch in enumerate(batches):
+        job.run_here(batch, f"{place + 1} of {len(batches)}")
     if beside:
         beside.join()
     say(
@@ -118,13 +122,34 @@ def run(
 
 def run_one(cell: Cell, known: Tunings) -> tuple[Outcome, dict[str, Any]]:
     """The result of a cell, with machine, versions, commit, and its seconds of all cores."""
+    return run_batch([cell], known)[0]
+
+
+def run_batch(cells: Sequence[Cell], known: Tunings) -> list[tuple[Outcome, dict[str, Any]]]:
+    """The results of cells that are fitted together; each has its share of the seconds."""
     where, spent = machine.describe(), time.process_time()
-    outcome = EXECUTE[cell.suite](cell, known)
-    return outcome, {
-        **where,
-        "device": device(cell),
-        "cpu_seconds": time.process_time() - spent,
-    }
+    if len(cells) == 1:
+        outcomes = [EXECUTE[cells[0].suite](cells[0], known)]
+    else:
+        outcomes = execute_many(cells, known)
+    seconds = (time.process_time() - spent) / len(cells)
+    about = {**where, "device": device(cells[0]), "cpu_seconds": seconds}
+    return [(outcome, about) for outcome in outcomes]
+
+
+def _batches(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that run together: splits of a row that is sampled on an accelerator."""
+    found: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        alone = kind_of(cell) != "mcmc" or not _wants_accelerator(cell)
+        found.setdefault(cell.path if alone else str(replace(cell, seed=0)), []).append(cell)
+    return list(found.values())
+
+
+def _or_raise(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def device(cell: Cell) -> str:
@@ -150,15 +175,20 @@ class _Job:
     def __init__(self, folder: Path, report: Report, clock: Clock, say: Say) -> None:
         self.folder, self.report, self.clock, self.say = folder, report, clock, say
 
-    def run_here(self, cell: Cell, place: str) -> None:
-        """One cell in this process, if there is time."""
-        if not self.clock.allows(cell):
-            self.report.left.append(cell)
+    def run_here(self, cells: list[Cell], place: str) -> None:
+        """Cells that run together, in this process, if there is time."""
+        if not self.clock.allows(cells[0]):
+            self.report.left += cells
             return
         start = time.monotonic()
-        known = known_tunings(self.folder, cell.data)
-        self.settle(cell, lambda: run_one(cell, known))
-        self.clock.note(cell, time.monotonic() - start)
+        known = known_tunings(self.folder, cells[0].data)
+        try:
+            results: list[Any] = run_batch(cells, known)
+        except Exception as error:  # reported with each cell
+            results = [error] * len(cells)
+        for cell, result in zip(cells, results, strict=True):
+            self.settle(cell, partial(_or_raise, result))
+        self.clock.note(cells[0], time.monotonic() - start)
         self.say(f"    {place}; {self.clock.left():.0f} s left")
 
     def run_beside(self, where: AbstractContextManager[Executor], cells: list[Cell]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
+from wideangle.mixture_of_experts.many import fit_many
 from wideangle.storage.files import as_finite
 from wideangle_lab.datasets import random_split
 from wideangle_lab.paper.cells import Cell
@@ -57,7 +58,7 @@ def tuned(
     if name in known and known[name]["asked"] == asked:
         return dict(known[name]), made
     start = time.perf_counter()
-    settings, losses = search(grid, scorer(cell, first_split(cell, task)), base)
+    settings, losses = search(grid, scorer(cell, task), base)
     done = {
         "asked": asked,
         "settings": settings,
@@ -80,16 +81,23 @@ def first_split(cell: Cell, task: Task) -> Task:
 
 def search(
     grid: dict[str, list[Any]],
-    loss: Callable[[dict[str, Any]], float],
+    losses_of: Callable[[list[dict[str, Any]]], list[float]],
     base: dict[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Search one setting after the other, with earlier ones at their best; returns all losses."""
+    """Search one setting after the other, with earlier ones at their best; returns all losses.
+
+    If there is only one choice, nothing is fitted.
+    """
     best = dict(base or {})
     losses: dict[str, float] = {}
+    if all(len(values) == 1 for values in grid.values()):
+        return best | {name: values[0] for name, values in grid.items()}, losses
     for name, values in grid.items():
-        found = {value: loss({**best, name: value}) for value in values}
-        losses |= {f"{plain_name(name)}={shown(value)}": one for value, one in found.items()}
-        best[name] = min(found, key=lambda value: found[value])
+        found = losses_of([{**best, name: value} for value in values])
+        losses |= {
+            f"{plain_name(name)}={shown(v)}": one for v, one in zip(values, found, strict=True)
+        }
+        best[name] = values[int(np.argmin(found))]
     return best, losses
 
 
@@ -98,21 +106,32 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def scorer(cell: Cell, task: Task) -> Callable[[dict[str, Any]], float]:
-    """Validation log-loss as a function of the settings."""
+def scorer(cell: Cell, task: Task) -> Callable[[list[dict[str, Any]]], list[float]]:
+    """Validation log-losses of several settings, on the rows of the first split."""
     options = {**_options(cell), "verbose": False}
-    parts = list(validation_parts(task.y_train, CHOSEN_ON, cell.effort.mixture_folds))
+    rows = first_split(cell, task)
+    parts = list(validation_parts(rows.y_train, CHOSEN_ON, cell.effort.mixture_folds))
 
-    def loss(settings: dict[str, Any]) -> float:
-        found = []
-        for train, test in parts:
-            model = estimator(cell.method, N_EXPERTS, **{**options, **settings})
-            model.fit(task.X_train[train], task.y_train[train])
-            found.append(row_losses(task.y_train[test], model.predict_proba(task.X_train[test])))
-        value = float(np.mean(np.concatenate(found)))
-        return value if np.isfinite(value) else float("inf")
+    def losses(tried: list[dict[str, Any]]) -> list[float]:
+        pairs = [(settings, part) for settings in tried for part in parts]
+        models = [estimator(cell.method, N_EXPERTS, **{**options, **one}) for one, _ in pairs]
+        training = [(rows.X_train[train], rows.y_train[train]) for _, (train, _) in pairs]
+        found: list[list[np.ndarray]] = [[] for _ in tried]
+        fits = fitted(models, training, together=kind_of(cell) == "mcmc")
+        for place, (model, (_, (_, test))) in enumerate(zip(fits, pairs, strict=True)):
+            proba = model.predict_proba(rows.X_train[test])
+            found[place // len(parts)].append(row_losses(rows.y_train[test], proba))
+        values = [float(np.mean(np.concatenate(one))) for one in found]
+        return [value if np.isfinite(value) else float("inf") for value in values]
 
-    return loss
+    return losses
+
+
+def fitted(models: list[Any], training: list[tuple[Any, Any]], *, together: bool) -> list[Any]:
+    """The models, each fitted to its rows: in one program, or one after the other."""
+    if together:
+        return fit_many(models, training)
+    return [model.fit(*rows) for model, rows in zip(models, training, strict=True)]
 
 
 def validation_parts(

@@ -154,10 +154,10 @@ def test_made_text_has_words_classes_and_rows_of_unit_length():
 
 
 def test_settings_are_searched_one_after_the_other():
-    def loss(settings):
-        return (settings["scale"] - 0.3) ** 2 + (settings.get("strength", 1.0) - 10) ** 2
+    def losses(tried):
+        return [(s["scale"] - 0.3) ** 2 + (s.get("strength", 1.0) - 10) ** 2 for s in tried]
 
-    best, met = tuning.search({"scale": [0.1, 0.3, 1.0], "strength": [1.0, 10.0]}, loss)
+    best, met = tuning.search({"scale": [0.1, 0.3, 1.0], "strength": [1.0, 10.0]}, losses)
     assert best == {"scale": 0.3, "strength": 10.0}
     assert set(met) == {"scale=0.1", "scale=0.3", "scale=1", "strength=1", "strength=10"}
 
@@ -248,12 +248,15 @@ def test_a_diverse_row_takes_what_was_chosen_for_its_control_and_searches_its_st
     asked = []
 
     def scorer(cell, rows):
-        def loss(settings):
-            asked.append((cell.method, dict(settings)))
-            strength = settings.get("inference__diversity", 10.0)
-            return abs(settings["prior__scale"] - 0.3) + abs(strength - 10.0)
+        def losses(tried):
+            found = []
+            for settings in tried:
+                asked.append((cell.method, dict(settings)))
+                strength = settings.get("inference__diversity", 10.0)
+                found.append(abs(settings["prior__scale"] - 0.3) + abs(strength - 10.0))
+            return found
 
-        return loss
+        return losses
 
     monkeypatch.setattr(tuning, "scorer", scorer)
     rows = task.task_of(Cell("classifiers", "experts", "LR", effort=QUICK))

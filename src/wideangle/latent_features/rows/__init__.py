@@ -166,11 +166,17 @@ class HostRows(Rows):
 def kept(features: Features, packed: np.ndarray, gram: Any, cross: Any, n_rows: int) -> Draw:
     """A draw from the state of a chain, packed assignments and sums over the rows."""
     n_live = int(features.n_live)
-    directions, lengths = (np.asarray(part)[:n_live] for part in features.components)
-    vectors = lengths[:, None] * directions
+    vectors = vectors_of(features)
     hyper = jax.device_get(features.hyper)
     worths = worth(vectors, float(hyper.noise_variance), gram, cross, n_rows)
     return Draw(np.asarray(features.weights)[:n_live], vectors, hyper, packed, worths)
+
+
+def vectors_of(features: Features) -> np.ndarray:
+    """The live features in NumPy: there is nothing to compile."""
+    n_live = int(features.n_live)
+    directions, lengths = (np.asarray(part)[:n_live] for part in features.components)
+    return lengths[:, None] * directions
 
 
 # ---------------------------------------------------------------- rows for compiled programs
