@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,16 +23,16 @@ MOST_SCORE = 80.0
 """Scores are clipped here for probabilities, 1e-35."""
 
 
-class _ClassExperts:
+class _ClassExperts(ABC):
     """What experts for two classes and for more share."""
 
     n_outputs: int
     alike: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = ("probability",)
 
+    @abstractmethod
     def mean(self, scores: Any) -> Any:
         """Class probabilities."""
-        raise NotImplementedError
 
     def start(self, data: Data) -> np.ndarray:
         """A logistic regression."""

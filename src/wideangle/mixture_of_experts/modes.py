@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import xlogy
 
+from wideangle.checks import warn
 from wideangle.infer.ascent import Minibatches, ascend, begin
-from wideangle.messages import warn
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,

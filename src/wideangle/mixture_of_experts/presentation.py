@@ -174,11 +174,6 @@ class ExpertPresentation(Presentation):
 
     # ---- the fit
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return bool(self.model.notes_.get("interrupted"))
-
     def facts(self) -> list[tuple[str, str]]:
         """Names and values of the main results."""
         model, spread = self.model, self.model.diversity_
