@@ -265,6 +265,11 @@ FAULTS = [
         _features("_all_rows_in_the_pull"),
     ),
     Fault(OURS, "terms of later features left out", _features("_later_terms_ignored")),
+    Fault(
+        OURS,
+        "lengths: density of the proposal left out",
+        "tests/latent_features/test_lengths.py::test_a_forgotten_proposal_is_seen",
+    ),
     Fault(OURS, "relocations that ignore the directions", _features("_order_ignored")),
     Fault(OURS, "inactive features without thinning", _features("_no_thinning")),
     Fault(OURS, "births: candidates for death not counted", _features("_victims_forgotten")),

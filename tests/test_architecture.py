@@ -9,15 +9,13 @@ import pytest
 from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
-    "types checks messages settings storage sphere priors posterior diagnostics convergence "
+    "types checks settings storage sphere priors posterior diagnostics convergence "
     "stacking arviz_adapter infer streaming sharding base presentation machine_code"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts spherical_mixture"
 LAYERS = {
     "types": "",
     "checks": "",
-    # Warnings at the line of the caller, and which extra is missing.
-    "messages": "",
     # Numba, where it is used.
     "machine_code": "sharding",
     # Devices, processes and threads: for samplers and predictions alike.
@@ -30,18 +28,18 @@ LAYERS = {
     "settings": "",
     # What a family gives to those who show it, and where families are listed.
     "presentation": "types checks diagnostics convergence posterior frames",
-    "base": "types checks settings presentation",
+    "base": "types checks settings sphere presentation",
     "registry": "",
-    "storage": "types checks messages settings",
+    "storage": "types checks settings",
     "sphere": "types checks",
     "priors": "types checks sphere",
     # Strangers to priors and models: that is what makes the samplers work for any other model.
     "diagnostics": "types checks",
     "convergence": "types checks diagnostics",
     "stacking": "types checks",
-    "arviz_adapter": "types checks messages",
+    "arviz_adapter": "types checks",
     "posterior": "types checks arviz_adapter diagnostics convergence",
-    "infer": "types checks messages sphere posterior diagnostics sharding",
+    "infer": "types checks sphere posterior diagnostics sharding",
     "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
     "streaming": "types checks infer sharding",
@@ -50,7 +48,7 @@ LAYERS = {
     "mixture_of_experts": FOUNDATION,
     "spherical_mixture": FOUNDATION,
     # A user's table and the folder a fit leaves behind; pictures; and the page made of both.
-    "frames": "types checks messages storage",
+    "frames": "types checks storage",
     # None of them knows a family but by the registry; the demo is a user of both.
     "runs": f"{FOUNDATION} registry frames",
     "plots": FOUNDATION,

@@ -254,6 +254,8 @@ def test_every_warning_has_its_section():
         "of the draws a trajectory diverged",
         "are too short to tell whether predictions agree",
         "the run continues without a new checkpoint",
+        "In cross-validation the most probable weights predict worse than",
+        "replaced missing entries by the median in columns without any at the fit",
         "interrupted",
     ],
 )

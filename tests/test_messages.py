@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wideangle.messages import EXTRAS, not_installed, warn
+from wideangle.checks import EXTRAS, not_installed, warn
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = {"cv2": "opencv-python-headless"}

@@ -111,6 +111,28 @@ def test_arrays_that_do_not_say_what_they_hold_are_refused(model, case):
         model.fit(X, CLASSES)
 
 
+MASKED = np.ma.masked_equal(CLASSES, 1)
+DATES = np.full(ROWS, np.datetime64("2020-01-01"))
+
+
+@pytest.mark.parametrize("y", [MASKED, DATES, DATES - DATES], ids=["masked", "dates", "spans"])
+@pytest.mark.parametrize("model", [experts(), MixtureOfExpertsRegressor()], ids=type)
+def test_targets_and_weights_are_what_they_say(model, y):
+    with pytest.raises(ValueError, match=r"y: (some entries are masked|holds (date|time))"):
+        model.fit(FRAME, y)
+    for one in (model, SphericalMixture()):
+        with pytest.raises(ValueError, match=r"sample_weight: (some entries|holds)"):
+            one.fit(FRAME, CLASSES, sample_weight=y)
+
+
+@pytest.mark.parametrize(
+    "y", [np.array([None, *CLASSES[1:]], object), np.full(ROWS, np.longdouble("1e4000"))]
+)
+def test_numbers_to_predict_are_finite_in_double_precision(y):
+    with pytest.raises(ValueError, match=r"Input y contains (NaN|infinity)"):
+        MixtureOfExpertsRegressor().fit(FRAME, y)
+
+
 def test_masked_arrays_without_a_masked_entry_are_arrays():
     experts().fit(np.ma.masked_less(FRAME.to_numpy(), -3.0), CLASSES)
 

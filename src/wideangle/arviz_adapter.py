@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from wideangle.messages import not_installed
+from wideangle.checks import not_installed
 
 _NOT_SAMPLED = {"observed_data", "constant_data", "predictions_constant_data"}
 _OURS = {"posterior_raw"}

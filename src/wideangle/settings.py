@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 LEARN = "learn"
@@ -246,6 +246,11 @@ class Sampling(Settings):
     combine: str = "equal"
     max_features: int | None = None
     hops: int | None = None
+
+    def of_any_length(self) -> Sampling:
+        """The same chains, whatever their length and their weights in predictions."""
+        usual: Any = clone(self)
+        return usual.set_params(n_draws=1, max_time=None, combine="equal")
 
     def check(self) -> None:
         """Also refuse a time limit that nothing would obey."""

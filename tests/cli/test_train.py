@@ -130,6 +130,22 @@ def test_columns_of_words_are_doubted_for_features():
     assert again == sentence
 
 
+def test_a_doubt_is_printed_once(monkeypatch, tmp_path, capsys):
+    run = read_run(fitted_runs.experts())
+    run = replace(run, metrics=run.metrics | {"warnings": ["columns are odd", "chains differ"]})
+
+    def fitted(job, say, keep):
+        say("columns are odd")
+        return run
+
+    monkeypatch.setattr(train, "train", fitted)
+    job = train.Job("moe", tmp_path / "people.csv", "ill")
+    how = {"resume": False, "force": False, "as_json": False}
+    fitting.run(job, tmp_path / "run", **how, quiet=False)
+    err = capsys.readouterr().err
+    assert err.count("columns are odd") == 1 and "warning: chains differ" in err
+
+
 def test_a_quantity_is_learned_and_predicted(command, tmp_path, quick_compiler):
     data, output = tmp_path / "people.csv", tmp_path / "run"
     fitted_runs.people().to_csv(data, index=False)

@@ -1,5 +1,7 @@
 import bz2
 import gzip
+import io
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -185,11 +187,48 @@ def test_npz_of_sparse_parts_with_labels_and_words(tmp_path):
             {"data": np.ones(1), "indices": [9], "indptr": [0, 1], "shape": [1, 2]},
             "FILE: its sparse matrix does not fit together",
         ),
+        (
+            {"data": np.ones(1), "indices": [9], "indptr": [0, 1], "shape": [1, 2**50]},
+            "FILE has 1,125,899,906,842,624 columns; at most",
+        ),
+        (
+            {
+                "data": np.ones(1), "indices": [10**6], "indptr": [0, 1, 1], "shape": [1, 2],
+                "format": np.array("csc"),
+            },
+            "FILE: its sparse matrix does not fit together",
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_archive_is_one_sentence(tmp_path, arrays, sentence):
     np.savez(tmp_path / "a.npz", **arrays)
     assert refused(tmp_path / "a.npz").startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [(2 * 10**9, "FILE has 2,000,000,001 columns"), (10**12, "FILE is not a LIBSVM file (")],
+)
+def test_columns_that_a_text_only_claims_are_one_sentence(file, column, sentence):
+    assert refused(file("a.svm", f"1 {column}:2\n0 1:2\n")).startswith(sentence)
+
+
+def test_an_array_that_only_claims_to_be_large_is_one_sentence(tmp_path):
+    header = io.BytesIO()
+    claim = {"descr": "<f8", "fortran_order": False, "shape": (2**50, 4)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", header.getvalue())
+    assert refused(tmp_path / "a.npz").startswith("FILE holds more numbers than fit into memory")
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_names_of_columns_may_be_longer_than_the_sample(file, separator):
+    names = [f"gene{i:07d}" for i in range(40_000)]
+    lines = [names, ["1"] * len(names), ["2"] * len(names)]
+    table = read_table(file("a.csv", "\n".join(separator.join(line) for line in lines)))
+    assert table.names == tuple(names)
+    assert table.frame.to_numpy().tolist() == [[1] * len(names), [2] * len(names)]
 
 
 @pytest.mark.parametrize(("first", "names"), [(1, ("x1", "x2", "x3")), (0, ("x0", "x1", "x2"))])

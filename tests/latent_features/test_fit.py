@@ -305,8 +305,10 @@ def test_the_best_of_the_first_searches_are_carried_on(monkeypatch):
 @pytest.mark.parametrize("slope", [0.0, -1.0, 1.0])
 def test_chains_begin_when_their_log_density_no_longer_rises(slope):
     noise = np.random.default_rng(0).normal(size=200)
-    assert lfm_fit.rising(slope * np.arange(200.0) + noise) == (slope > 0)
-    assert not lfm_fit.rising(np.zeros(1))
+    values = slope * np.arange(200.0) + noise
+    assert lfm_fit.rising(values, 40.0) == (slope > 0)
+    assert not lfm_fit.rising(values, 60.0)  # less than what counts as the same
+    assert not lfm_fit.rising(np.zeros(1), 0.0)
 
 
 def test_a_chain_far_below_the_best_begins_where_that_one_is():

@@ -57,6 +57,16 @@ def test_rare_classes_keep_their_probability(n_classes):
         np.testing.assert_allclose(mean, expected, rtol=1e-5)
 
 
+def test_scores_of_any_size_give_probabilities():
+    scores = np.float32([-1e12, -90.0, -1.0, 0.0, 1.0, 90.0, 1e12])[None, None]
+    with np.errstate(all="raise"):
+        first, second = experts_for(2).mean(scores)[0]
+    np.testing.assert_allclose(first + second, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(first, second[::-1], rtol=1e-6)
+    assert np.all(np.diff(second) >= 0.0)
+    assert 0.0 < second[0] < 1e-34
+
+
 def test_a_row_does_not_depend_on_the_rows_around_it():
     found, x = draws(3), rows(2000)
     every = mean_proba(experts_for(3), found, x)

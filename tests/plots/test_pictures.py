@@ -157,7 +157,7 @@ def test_many_columns_are_seen_in_the_plane_of_the_gate():
     chosen = np.linspace(0, len(X) - 1, 50).astype(int)
     assert np.allclose(offsets, numbers.plane_of(model.gate_proba(X.iloc[chosen])))
     assert not axes.images
-    assert axes.get_xlabel() == "log activations, main direction"
+    assert axes.get_xlabel() == "log probabilities, main direction"
 
 
 def test_cells_of_the_activation_matrix_are_the_activations_in_blocks():

@@ -90,9 +90,11 @@ def visit(browser, files):
         one.context.close()
 
 
-@pytest.mark.parametrize("name", ["expert_run", "wine_run", "feature_run", "empty_run"])
-def test_the_page_renders_without_a_word_or_a_request(visit, name):
-    seen = visit(name)
+@pytest.mark.parametrize(
+    "name", ["expert_run", "wine_run", "feature_run", "empty_run", "hostile_run"]
+)
+def test_the_page_renders_on_a_narrow_screen_without_a_word_or_a_request(visit, name):
+    seen = visit(name, viewport={"width": 340, "height": 700})
     here = seen.ready()
     plots = here.locator(".plot:not([hidden])")
     assert plots.count() > 0
@@ -100,6 +102,10 @@ def test_the_page_renders_without_a_word_or_a_request(visit, name):
         assert plots.nth(i).locator("svg.main-svg").count() > 0
     assert seen.said == []
     assert {url.split(":")[0] for url in seen.asked} == {"file"}
+    # Nothing is to be scrolled sideways.
+    assert here.evaluate("document.documentElement.scrollWidth") <= 340
+    widths = "[...document.querySelectorAll('.plot svg.main-svg')].map(s => s.clientWidth)"
+    assert max(here.evaluate(widths)) <= 340
 
 
 def test_hostile_names_run_nothing_and_can_be_read(visit):
@@ -200,29 +206,29 @@ def test_a_click_on_a_picture_chooses(visit):
     assert sorted(here.evaluate(hover)) == [0.2, 0.2, 1]
 
 
-def test_another_quantity_can_be_looked_at(visit, feature_run):
-    here = visit("feature_run").ready()
+@pytest.fixture(scope="module")
+def feature_page(browser, files):
+    """One page for tests that do not disturb each other."""
+    seen = Visit(browser, files("feature_run"), color_scheme="light")
+    yield seen.ready()
+    seen.context.close()
+
+
+def test_another_quantity_can_be_looked_at(feature_page, feature_run):
+    here = feature_page
     here.locator("#quantity").select_option(label="scale of the noise")
     drawn = here.evaluate("document.getElementById('plot-trace').data.map(t => t.y)")
     assert np.allclose(drawn, feature_run.model.trace_.values["noise_scale"], rtol=1e-4)
 
 
-def test_features_are_shown_as_images(visit, feature_run):
-    here = visit("feature_run").ready()
+def test_features_are_shown_as_images(feature_page, feature_run):
+    here = feature_page
     here.locator("#parts input[value='2']").check()
     drawn = here.evaluate("document.getElementById('plot-image').data[0].z")
     expected = feature_run.model.components_[1].reshape(6, 6)
     assert np.allclose(drawn, expected, rtol=1e-2, atol=1e-3)
     loaded = "[...document.querySelectorAll('img.thumb')].map(i => [i.naturalWidth, i.alt !== ''])"
     assert here.evaluate(loaded) == [[6, True]] * feature_run.model.n_components_
-
-
-@pytest.mark.parametrize("name", ["expert_run", "hostile_run", "wine_run", "feature_run"])
-def test_a_narrow_screen_needs_no_sideways_scrolling(visit, name):
-    here = visit(name, viewport={"width": 340, "height": 700}).ready()
-    assert here.evaluate("document.documentElement.scrollWidth") <= 340
-    widths = "[...document.querySelectorAll('.plot svg.main-svg')].map(s => s.clientWidth)"
-    assert max(here.evaluate(widths)) <= 340
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -238,8 +244,8 @@ def test_text_can_be_read_in_light_and_dark(visit, scheme):
         assert here.evaluate(CONTRAST, selector) >= 4.5, selector
 
 
-def test_colours_follow_when_the_system_turns_dark(visit):
-    here = visit("feature_run", color_scheme="light").ready()
+def test_colours_follow_when_the_system_turns_dark(feature_page):
+    here = feature_page
     ink = "getComputedStyle(document.querySelector('#plot-trace .ytick text')).fill"
     before = here.evaluate(ink)
     here.emulate_media(color_scheme="dark")

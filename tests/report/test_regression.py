@@ -74,6 +74,12 @@ def test_intervals_that_are_too_short_are_mentioned(run):
     assert "Intervals of 50 %" not in said and "Intervals of 95 %" not in said
 
 
+def test_the_share_of_rows_inside_has_an_interval_that_knows_small_samples(run):
+    metrics = run.metrics | {"n_test": 18, "coverage_90": 1.0}
+    card = run.presentation.results(metrics)[-1]
+    assert (card.value, card.note) == ("100 %", "95 % interval 82 to 100 %")
+
+
 def test_scores_are_those_of_a_known_distribution():
     rng = np.random.default_rng(0)
     y = rng.normal(size=4000)

@@ -66,9 +66,11 @@ class _File:
         return getattr(self.file, name)
 
 
-def _is_folder(descriptor: int) -> bool:
-    """Not every system lets a folder be flushed, so that it is only tried."""
-    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
+def _is_needed(name: str, place: int | str) -> bool:
+    """Not every system lets a folder be flushed: that is only tried, like making one again."""
+    if name == "fsync":
+        return not stat.S_ISDIR(os.fstat(int(place)).st_mode)
+    return name != "mkdir" or not os.path.isdir(place)
 
 
 @contextmanager
@@ -77,18 +79,19 @@ def failing(
 ) -> Iterator[Disk]:
     """A block in which the files of this library lie on such a disk."""
     disk = Disk(fails_from, reason, heals_at)
-    os_fsync = os.fsync
     programs = os.environ.get("JAX_COMPILATION_CACHE_DIR", "\0")
 
-    def asked(call):
+    def asked(name):
+        call = getattr(os, name)
+
         def wrapped(*arguments, **named):
             # Compiled programs that tests share are no files of this library.
             if not any(programs in str(argument) for argument in arguments):
-                disk.ask(needed=not (call is os_fsync and _is_folder(*arguments)))
+                disk.ask(needed=_is_needed(name, arguments[0]))
             return call(*arguments, **named)
 
         return wrapped
 
     with mock.patch.object(files, "open", disk.open, create=True):
-        with mock.patch.multiple(os, **{name: asked(getattr(os, name)) for name in CALLS}):
+        with mock.patch.multiple(os, **{name: asked(name) for name in CALLS}):
             yield disk

@@ -90,7 +90,20 @@ bit, as an uninterrupted fit, and leave no other file. Clusters of directions wr
 they start again from the beginning. Command: `python -m robustness.killing --seed S`, seeds
 {seeds}.
 
-{table([*head, "failed"], rows)}"""
+{table([*head, "failed"], rows)}{failures(records)}"""
+
+
+def failures(records: list[dict[str, Any]]) -> str:
+    """What went wrong after which kills, as of the time of the record."""
+    lines = [
+        f"* seed {record['seed']}, {NAMES[trial['estimator']]}: {'; '.join(trial['wrong'])}\n"
+        for record in records
+        for trial in record.get("trials", [])
+        if trial["wrong"]
+    ]
+    return "\nFailures (mended since; the trials with a higher seed are later):\n\n" * bool(
+        lines
+    ) + "".join(lines)
 
 
 def fuzzed(records: dict[str, dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import brier_score_loss, log_loss
 
 from wideangle.latent_features.presentation import FeaturePresentation
-from wideangle.presentation.classifier import score_classes
+from wideangle.presentation.classifier import reliability, score_classes
 from wideangle.presentation.family import standard_error
 from wideangle.presentation.records import Sample, Scored, sampled_rows
 from wideangle.runs.folder import load_sample, save_sample
@@ -93,6 +93,15 @@ def test_the_mean_row_leaves_out_what_is_missing(make):
 def test_calibration_by_hand():
     found = score_classes(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]), np.ones(2) / 2)
     assert found["calibration_error"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("n_rows", [30, 300])
+def test_how_large_calibration_errors_are_by_chance(n_rows):
+    rng = np.random.default_rng(0)
+    proba = rng.uniform(0.5, 1.0, n_rows)
+    found = [reliability(rng.random(n_rows) < proba, proba) for _ in range(400)]
+    larger = np.mean([one.error > one.by_chance for one in found])
+    assert 0.02 < larger < 0.12
 
 
 def test_a_share_of_every_class_is_held_out():

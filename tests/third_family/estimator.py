@@ -7,7 +7,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from third_family.presentation import GroupPresentation
 from wideangle.base import Presented
 from wideangle.posterior import Draws
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.storage import load_bundle, save_bundle
 
 KIND = "groups"
@@ -43,10 +42,6 @@ class Groups(Presented, TransformerMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         distance = np.linalg.norm(X[:, None] - self.centres_, axis=2)
         return np.eye(len(self.centres_))[np.argmin(distance, axis=1)]
-
-    @property
-    def diversity_(self):
-        return Diversity(*(float(value) for value in diversity(self.centres_)))
 
     def save(self, path):
         save_bundle(path, {"centres": self.centres_}, {"n_groups": self.n_groups}, kind=KIND)

@@ -7,10 +7,10 @@ import typer
 from typer.core import TyperGroup
 
 from wideangle import __version__
+from wideangle.checks import not_installed
 from wideangle.cli.commands import demo, predict, report
 from wideangle.cli.train import train
 from wideangle.compiled import keep_compiled
-from wideangle.messages import not_installed
 
 _ORDER = ("demo", "train", "predict", "report", "reproduce", "datasets", "bench")
 _LAB = ("reproduce", "datasets", "bench")

@@ -28,11 +28,18 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
     check_free(output, force=force)
     if quiet:
         job = replace(job, options={**job.options, "verbose": False})
+    said: list[str] = []
+
+    def say(sentence: str) -> None:
+        said.append(sentence)
+        if not quiet:
+            printing.say(sentence)
+
     with Partial(output, job, resume=resume, force=force) as partial:
         try:
             fitted = train(
                 replace(job, checkpoint=partial.checkpoint),
-                (lambda _: None) if quiet else printing.say,
+                say,
                 lambda first: _write(first, output, force),
             )
         except (Interrupted, KeyboardInterrupt) as stopped:
@@ -44,7 +51,8 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
         partial.done()
     if not quiet:
         for sentence in fitted.metrics["warnings"]:
-            printing.warn(sentence)
+            if sentence not in said:
+                printing.warn(sentence)
     if as_json:
         printing.show_json({"run": str(output), "kind": fitted.kind, "metrics": fitted.metrics})
         return

@@ -18,6 +18,8 @@ _ROWS = ("X", "x")
 _LABELS = ("y", "Y", "labels", "target")
 _NAMES = ("columns", "feature_names", "names", "vocab")
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
+_MOST_COLUMNS = 2**24
+"""Each has a name; a few bytes of a file can claim any number of them."""
 _SVM_LINE = re.compile(r"[-+]?[\d.eE+-]+(\s+qid:\d+)?(\s+\d+:[-+]?[\w.+-]+)*\s*(#.*)?")
 
 
@@ -33,6 +35,8 @@ def read_npz(path: Path, reading: Reading) -> Table:
             keys = list(archive.files)
             wanted = {*_ROWS, *_LABELS, *_NAMES, *_CSR_PARTS, "format"}
             arrays = {key: archive[key] for key in keys if key in wanted}
+    except MemoryError as error:
+        raise TableError(f"{path} holds more numbers than fit into memory ({error}).") from error
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -73,6 +77,8 @@ def _sparse(arrays: dict[str, np.ndarray], path: Path) -> Any:
     try:
         if "format" in arrays and str(arrays["format"].item()) not in ("csr", "b'csr'"):
             other: Any = sp.load_npz(path)
+            if hasattr(other, "check_format"):
+                other.check_format()  # or SciPy reads memory that is not its own
             return sp.csr_array(other)
         if not all(key in arrays for key in _CSR_PARTS):
             return None
@@ -90,7 +96,13 @@ def _shape(path: Path, rows: Any) -> tuple[int, int]:
         raise TableError(f"{path}: X has shape {tuple(rows.shape)}, and rows by columns is needed.")
     if rows.dtype.kind not in "biuf":
         raise TableError(f"{path}: X holds {rows.dtype} and not numbers.")
+    _check_columns(path, rows.shape[1])
     return rows.shape
+
+
+def _check_columns(path: Path, n_columns: int) -> None:
+    if n_columns > _MOST_COLUMNS:
+        raise TableError(f"{path} has {n_columns:,} columns; at most {_MOST_COLUMNS:,} are read.")
 
 
 def _array_names(arrays: dict[str, np.ndarray], path: Path, n_columns: int) -> tuple[str, ...]:
@@ -131,9 +143,10 @@ def read_svm(path: Path, reading: Reading, n_columns: int | None) -> Table:
     try:
         with open_bytes(path) as file:
             loaded: Any = load_svmlight_file(file, zero_based=True)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OverflowError) as error:
         raise TableError(f"{path} is not a LIBSVM file ({error}).") from error
     matrix: Any = sp.csr_array(loaded[0])
+    _check_columns(path, matrix.shape[1])
     first = reading.first_index
     if n_columns is None:
         first = 0 if np.any(matrix.indices == 0) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,12 +12,13 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from wideangle.checks import warn
 from wideangle.frames.encode import encode
 from wideangle.frames.learn import Plan, learn
 from wideangle.frames.table import Table
-from wideangle.messages import warn
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Encode categories, dates and missing values as numbers, as ``wideangle train`` does.
 
@@ -66,20 +68,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         "scale": ["boolean"],
     }
 
-    def __init__(
-        self,
-        *,
-        category: Any = (),
-        ignore: Any = (),
-        max_categories: int = 30,
-        missing: str = "fill",
-        scale: bool = False,
-    ) -> None:
-        self.category = category
-        self.ignore = ignore
-        self.max_categories = max_categories
-        self.missing = missing
-        self.scale = scale
+    category: Any = ()
+    ignore: Any = ()
+    max_categories: int = 30
+    missing: str = "fill"
+    scale: bool = False
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Learn from a pandas DataFrame (or anything that makes one); y is ignored."""

@@ -18,6 +18,8 @@ from wideangle.frames.table import Table, TableError, count
 _SEPARATORS = ",;\t|"
 _SAMPLE_LINES = 50
 _SAMPLE_BYTES = 2**18
+_MOST_BYTES = 2**26
+"""Most bytes that are read to find the end of the second line."""
 _MISSING_WORDS = (
     "", "?", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a",
     "nan", "null",
@@ -38,12 +40,16 @@ def peek(path: Path) -> str:
     """The beginning of a text file, cut at the end of a line."""
     try:
         with open_bytes(path) as file:
-            start = file.read(_SAMPLE_BYTES)
+            start = more = file.read(_SAMPLE_BYTES)
+            # Names of thousands of columns are longer than the sample.
+            while more and start.count(b"\n") < 2 and len(start) < _MOST_BYTES:  # noqa: PLR2004
+                more = b"" if b"\0" in more else file.read(_SAMPLE_BYTES)
+                start += more
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise TableError(
             f"{path} is not a compressed file, as its name suggests ({error})."
         ) from error
-    if len(start) == _SAMPLE_BYTES and b"\n" in start:
+    if len(start) >= _SAMPLE_BYTES and b"\n" in start:
         start = start[: start.rindex(b"\n") + 1]
     if b"\0" in start:
         raise TableError(f"{path} is not a text file: it contains binary data.")
@@ -113,6 +119,7 @@ def _with_dates(frame: Any) -> Any:
 def _parse(text: str, path: Path) -> tuple[str, list[list[str]]]:
     """The separator of the first line that cuts the next ones most alike, and their fields."""
     best: tuple[float, str, list[list[str]]] | None = None
+    csv.field_size_limit(_MOST_BYTES)  # a long line without the separator is one field
     for separator in _SEPARATORS:
         try:
             reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)

@@ -18,8 +18,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
+from wideangle.checks import warn
 from wideangle.infer.run import Progress
-from wideangle.messages import warn
 from wideangle.sharding import gathered, in_company, own_rows, spread
 from wideangle.types import Array, Key, as_dense, as_targets
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wideangle.checks import warn
 from wideangle.infer.kernel import DualAveraging
 from wideangle.infer.program import (
     Program,
@@ -29,7 +30,6 @@ from wideangle.infer.program import (
     groups_for,
     together,
 )
-from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.sharding import in_company
 from wideangle.types import Key, Latents

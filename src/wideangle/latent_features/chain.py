@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from wideangle.latent_features.rows import Rows, Span
@@ -81,14 +80,19 @@ def begin_chain(key: Key, vectors: np.ndarray, assignments: np.ndarray, hyper: H
     weights = np.clip(weights, 1e-12, 1 - 1e-6)
     order = np.argsort(-weights)
     dtype = hyper.noise_variance.dtype
+    # In NumPy: each small operation of JAX would be compiled.
+    lengths = np.linalg.norm(vectors[order], axis=1)
+    directions = vectors[order] / np.where(lengths > 0, lengths, 1.0)[:, None]
+    parts: Any = weights[order], Components(directions, lengths)
+    weights, components = jax.tree.map(lambda part: part.astype(dtype), parts)
     features = Features(
-        jnp.asarray(weights[order], dtype),
-        Components.from_vectors(jnp.asarray(vectors[order], dtype)),
-        jnp.asarray(assignments[:, order], jnp.uint8),
-        jnp.asarray(n_live, jnp.int32),
+        weights,
+        components,
+        assignments[:, order].astype(np.uint8),
+        np.asarray(n_live, np.int32),
         hyper,
     )
-    return Chain(key_chain, with_room(features, room_for(n_live)))
+    return Chain(key_chain, jax.device_put(with_room(features, room_for(n_live))))
 
 
 def thinned(chain: Chain, first: Plan, plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from scipy import sparse
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from wideangle.base import Presented
-from wideangle.checks import check_count, check_not_forked, check_path, check_table, in_order
+from wideangle.base import Family
+from wideangle.checks import check_count, check_path, warn
 from wideangle.convergence import caution_of
 from wideangle.latent_features import files
 from wideangle.latent_features.chain import Plan
@@ -46,7 +45,6 @@ from wideangle.latent_features.settings import (
     magnitude_shape_of,
     n_observed,
 )
-from wideangle.messages import warn
 from wideangle.posterior import Draws
 from wideangle.settings import (
     AUTO,
@@ -56,22 +54,19 @@ from wideangle.settings import (
     DeterminantalPrior,
     GaussianPrior,
     MutualAngularPrior,
-    NamedChoices,
     PitmanYor,
     Sampling,
     as_plain,
 )
 from wideangle.sharding import in_own_threads, n_threads, reading_share
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.sources import neighbours
 from wideangle.types import as_dense
 
 _PRIORS = {name: kind for name, kind in PRIORS.items() if kind is not DeterminantalPrior}
 
 
-class LatentFeatureModel(
-    Presented, ClassNamePrefixFeaturesOutMixin, TransformerMixin, NamedChoices
-):
+@dataclass(repr=False, eq=False)
+class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Family):
     r"""Rows as sums of a few features each, out of as many features as the data need.
 
     Each row is :math:`x_n = \sum_k z_{nk} w_k` plus Gaussian noise, with :math:`z_{nk}` on or off.
@@ -179,6 +174,7 @@ class LatentFeatureModel(
     """
 
     presentation: ClassVar[type[FeaturePresentation]] = FeaturePresentation
+    _files: ClassVar[Any] = files
     _choices: ClassVar[Any] = {
         "prior": _PRIORS,
         "process": PROCESSES,
@@ -198,38 +194,25 @@ class LatentFeatureModel(
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        prior: Any = "mutual-angular",
-        process: Any = "ibp",
-        *,
-        inference: Sampling | None = None,
-        noise_scale: Any = LEARN,
-        standardise: bool = False,
-        checkpoint: Any = None,
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.prior = prior
-        self.process = process
-        self.inference = inference
-        self.noise_scale = noise_scale
-        self.standardise = standardise
-        self.checkpoint = checkpoint
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    prior: Any = "mutual-angular"
+    process: Any = "ibp"
+    _: KW_ONLY
+    inference: Sampling | None = None
+    noise_scale: Any = LEARN
+    standardise: bool = False
+    checkpoint: Any = None
+    n_jobs: int | None = None
+    verbose: bool | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     @in_own_threads
     def fit(self, X: Any, y: Any = None) -> LatentFeatureModel:
         """Fit to rows X, dense (NaN is missing) or CSR; y is ignored."""
         self._validate_params()
-        X = self._check(X, reset=True)
+        X = self._validated(X)
         self._check_settings(X.shape[1])
-        key = self._draw_seed()
+        key = self._key()
         hidden, seen = self._hide(X)
         self.scaling_ = learn_scaling(seen, standardise=self.standardise)
         matrix, offset = self.scaling_.apply(seen)
@@ -261,16 +244,13 @@ class LatentFeatureModel(
             mark = fingerprint_of(settings, matrix, offset, self._seed)
             task = replace(task, checkpoint=Path(self.checkpoint), fingerprint=mark)
         if not self.warm_start:
-            self._last_fit = None
+            self._last_chains = None
             return fit(key, in_memory, rows, task)
         # Longer chains, or other chain weights, still belong to the same fit.
-        lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
-        usual: Any = clone(self.choice("inference"))
-        settings["inference"] = as_plain(usual.set_params(**lengths))
+        settings["inference"] = as_plain(self.choice("inference").of_any_length())
         mark = fingerprint_of(settings, matrix, offset, 0)
-        known, last = getattr(self, "_last_fit", None) or (None, None)
-        fitted = fit(key, in_memory, rows, task, last if known == mark else None)
-        self._last_fit = None if fitted.interrupted else (mark, fitted)
+        fitted = fit(key, in_memory, rows, task, self._chains_of(mark))
+        self._last_chains = None if fitted.interrupted else (mark, fitted)
         return fitted
 
     def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
@@ -316,10 +296,8 @@ class LatentFeatureModel(
                 "inference.combine='stacking' needs missing entries, which rows on disk cannot "
                 "have: use 'equal'."
             )
-        self.n_features_in_ = source.shape[1]
-        if source.names is not None:
-            self.feature_names_in_ = np.asarray(source.names, dtype=object)
-        key = self._draw_seed()
+        self._take_columns(source)
+        key = self._key()
         share = reading_share(len(source.starts) - 1)
         _, own = neighbours(source, share)
         self.scaling_ = learn_scaling(own, standardise=self.standardise, share=share)
@@ -333,25 +311,13 @@ class LatentFeatureModel(
         self._keep(fitted, len(sample))
         return self
 
-    def _check(self, X: Any, reset: bool) -> Any:
-        check_table(X)
-        return validate_data(
-            self,
-            in_order(X),
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            reset=reset,
-        )
-
     def _scaled(self, X: Any) -> tuple[Any, Any, np.ndarray | None]:
         """New rows after checks, the same rows in the units of the draws, and their offset."""
         check_is_fitted(self)
-        X = self._check(X, reset=False)
+        X = self._validated(X, reset=False)
         return X, *self.scaling_.apply(X)
 
     def _check_settings(self, dim: int) -> None:
-        check_not_forked()
         prior, kernel = self.choice("prior"), self.choice("inference").kernel
         if self.checkpoint is not None:
             check_path("checkpoint", self.checkpoint)
@@ -377,9 +343,9 @@ class LatentFeatureModel(
                 f"inference.kernel={kernel!r} does not move features: use 'gibbs' or 'hmc'."
             )
 
-    def _draw_seed(self) -> Any:
-        """The key of the fit; its seed is kept for predictions."""
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+    def _key(self) -> Any:
+        """The key of a fit; its seed is kept for predictions."""
+        self._seed = self._draw_seed()
         return jax.random.key(self._seed, impl="threefry2x32")
 
     def _plan(self) -> Plan:
@@ -507,7 +473,7 @@ class LatentFeatureModel(
         """New rows from the posterior predictive distribution, (n_samples, D)."""
         check_is_fitted(self)
         n_samples = check_count("n_samples", n_samples, 0)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(self._draw_seed())
         draws, _ = some_draws(self.chains_)
         turns = rng.integers(len(draws), size=n_samples)
         rows = np.concatenate(
@@ -537,13 +503,6 @@ class LatentFeatureModel(
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit has finished."""
         return hasattr(self, "diagnostics_")
-
-    @property
-    def diversity_(self) -> Diversity:
-        """Angles between the components."""
-        check_is_fitted(self)
-        check_not_forked()
-        return Diversity(*(float(value) for value in diversity(self.matched_.components)))
 
     @property
     def _n_features_out(self) -> int:
@@ -584,19 +543,3 @@ class LatentFeatureModel(
         of_features = {name: ["feature"] for name in ("weights", "counts")}
         dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
         return to_arviz(groups, coords=coords, dims=dims | of_features)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        files.save(self, path)
-
-    @classmethod
-    def load(cls, path: Any) -> LatentFeatureModel:
-        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return files.load(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        """Accepts sparse input and missing entries."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags

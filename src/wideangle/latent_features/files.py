@@ -18,7 +18,7 @@ from wideangle.latent_features.state import Draw, Features, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.storage import StorageError, save_bundle
 from wideangle.storage.checkpoint import SavedRun
-from wideangle.storage.models import check_numbers, described, read_model, remade
+from wideangle.storage.models import check_numbers, described, part_of, read_model, remade
 from wideangle.types import Components
 
 LARGEST = 1e135
@@ -64,10 +64,6 @@ def as_hyper(values: np.ndarray) -> Hyper:
     """Hyperparameters from their values in order."""
     mass, discount, strength, *others = values
     return Hyper(Buffet(mass, discount, strength), *others)
-
-
-def _part(arrays: Arrays, prefix: str) -> Arrays:
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -130,7 +126,7 @@ def _chain(state: Arrays, parts: list[Arrays]) -> Chain:
     directions, assignments = state["directions"], state["assignments"]
     room, dim = directions.shape
     sizes = (state["weights"].shape, state["magnitudes"].shape, assignments.shape[1:])
-    draws = [draw for part in parts for draw in unpack_draws(_part(part, "draws_"))]
+    draws = [draw for part in parts for draw in unpack_draws(part_of(part, "draws_"))]
     if (
         sizes != ((room,),) * 3
         or not 0 <= state["n_live"] <= room
@@ -145,11 +141,11 @@ def _chain(state: Arrays, parts: list[Arrays]) -> Chain:
         jnp.asarray(state["n_live"], jnp.int32),
         jax.tree.map(jnp.asarray, as_hyper(state["hyper"])),
     )
-    traces = [_part(part, "trace_") for part in parts]
+    traces = [part_of(part, "trace_") for part in parts]
     return Chain(
         jax.random.wrap_key_data(state["key"], impl="threefry2x32"),
         features,
-        {name: _tuning(one) for name, one in _part(state, "tuning_").items()},
+        {name: _tuning(one) for name, one in part_of(state, "tuning_").items()},
         int(state["n_done"]),
         {name: np.concatenate([one[name] for one in traces]).tolist() for name in traces[0]}
         if traces
@@ -204,10 +200,10 @@ def _restore(cls: type, arrays: Arrays, meta: dict[str, Any]) -> Any:
     model.interrupted_ = bool(meta["interrupted"])
     model.n_rows_ = int(meta["n_rows"])
     model._seed = int(meta["seed"])
-    draws = unpack_draws(_part(arrays, "draws_"))
-    trace = _part(arrays, "trace_")
+    draws = unpack_draws(part_of(arrays, "draws_"))
+    trace = part_of(arrays, "trace_")
     model.chains_ = DrawsOfChains(draws, arrays["chains"], trace, arrays.get("stacked"))
-    model.matched_ = Matched(**_part(arrays, "matched_"), n_disputed=int(meta["n_disputed"]))
+    model.matched_ = Matched(**part_of(arrays, "matched_"), n_disputed=int(meta["n_disputed"]))
     _check_sizes(model)
     model._summarise()
     return model

@@ -291,7 +291,8 @@ class _Work:
                 run_chain(pilot, rows, self.task.design, plan, after=lambda _: is_over())
                 pilot.draws.clear()
                 reached = np.array(pilot.trace.get("log_joint", [-np.inf]))
-                if is_over() or n_sweeps >= MOST_CLIMBED or not rising(reached):
+                least = tolerance(rows.n_rows)
+                if is_over() or n_sweeps >= MOST_CLIMBED or not rising(reached, least):
                     break
                 n_sweeps = int(CLIMB_GROWTH * n_sweeps)
         self.chains[i] = Chain(chain.key, pilot.features, pilot.tuning)
@@ -422,11 +423,11 @@ def n_searches(rows: Rows, n_chains: int) -> int:
     return max(n_chains, affordable)
 
 
-def rising(values: np.ndarray) -> bool:
-    """Whether the last quarter of the values exceeds the one before by more than noise."""
+def rising(values: np.ndarray, least: float) -> bool:
+    """Whether the last quarter of the values exceeds the one before, by ``least`` and by noise."""
     size = max(CLIMB, len(values) // 4)
     last, before = values[-size:], values[-2 * size : -size]
-    return len(before) > 0 and last.mean() - before.mean() > 0.5 * last.std()
+    return len(before) > 0 and last.mean() - before.mean() > max(least, 0.5 * last.std())
 
 
 def tolerance(n_rows: int) -> float:

@@ -61,7 +61,7 @@ the data need.
     `wideangle predict run new.csv -o features.csv` and `wideangle report run`.
 
     Missing values are left to the model, which fills them in. Ctrl-C keeps the draws so far: the
-    same command with `--resume` goes on.
+    same command with `--resume` continues.
     """
     words: ClassVar[Mapping[str, str]] = {
         "signal": "reconstruction of watched entry",
@@ -107,7 +107,7 @@ the data need.
                 "Probability that a row has a feature.",
                 "Rows with the same features are together.",
             ),
-            Chart("per_row", "Features of a row.", "How many a row is the sum of."),
+            Chart("per_row", "Features of a row.", "How many features each row has."),
             Chart("density", "How typical rows are.", "Rows far to the left are listed below."),
         ),
         "There are no features.",
@@ -115,8 +115,8 @@ the data need.
     trust: ClassVar[Section] = Section(
         "Unusual rows",
         "Rows that are least like the others",
-        hint="Lowest log density under the model. Left unexplained: root mean square of what the "
-        "features do not add up to.",
+        hint="Lowest log density under the model. Left unexplained: root mean square of the "
+        "residual.",
     )
 
     @classmethod

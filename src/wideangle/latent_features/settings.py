@@ -16,7 +16,7 @@ from wideangle.latent_features.state import UNIT, Design, Gamma, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
 from wideangle.sharding import ALONE, Share, of_all, total
-from wideangle.sphere.vmf import inverse_mean_resultant
+from wideangle.sphere.vmf import inverse_on_host
 from wideangle.storage import fingerprint
 from wideangle.streaming.sources import chunks
 
@@ -37,6 +37,8 @@ RANGE = 1e8
 BIRTH_ENTRIES, CYCLE_ENTRIES = 2**20, 2**21
 """Entries that births and cycles of small features may read in a sweep: small data allow more
 passes."""
+PASS_ENTRIES = 2**20
+"""Entries up to half of which features are moved twice in a sweep; for more, once."""
 BLOCK_ENTRIES = 2**20
 """Entries read at once."""
 
@@ -196,6 +198,7 @@ def design_of(
         noise=Gamma(1.0, 0.05),
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
+        n_passes=_affordable(PASS_ENTRIES, shape, (1, 2)),
         n_births=_affordable(BIRTH_ENTRIES, shape, (3, 24)),
         n_cycles=_affordable(CYCLE_ENTRIES, shape, (4, 40)),
     )
@@ -243,7 +246,7 @@ def _check_unit(name: str, setting: Any, scale: float) -> None:
 
 def _concentration(prior: MutualAngularPrior, dim: int, value: Any) -> float:
     cosine = DEFAULT_COSINE if prior.cosine is None else prior.cosine
-    start = float(inverse_mean_resultant(jnp.asarray(max(cosine, 1e-3), float), dim))
+    start = float(inverse_on_host(max(cosine, 1e-3), dim))
     if prior.concentration is not None:
         return min(value("concentration", prior.concentration, start), MAX_CONCENTRATION)
     return start if cosine > 0 else 0.0

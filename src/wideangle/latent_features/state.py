@@ -86,6 +86,8 @@ class Design:
     n_relocations: int = 16
     """Single features proposed another place in the order, per sweep, in addition to a move of all
     at once."""
+    n_passes: int = 2
+    """Times that features move in turn, per sweep: those of the same rows hold each other back."""
     n_births: int = 6
     """Births or deaths of features that explain a row, and others with it, per sweep."""
     n_cycles: int = 8
@@ -316,8 +318,9 @@ def _resized(array: Array, room: int, *, axis: int = 0, fill: int = 0) -> Array:
     """An array with more places, filled up, or with fewer."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, max(room - array.shape[axis], 0))
-    padded = jnp.pad(array, widths, constant_values=fill)
-    return jax.lax.slice_in_dim(padded, 0, room, axis=axis)
+    pad = np.pad if isinstance(array, np.ndarray) else jnp.pad
+    padded = pad(array, widths, constant_values=fill)
+    return padded[(slice(None),) * axis + (slice(room),)]
 
 
 def room_for(n_features: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,18 +19,20 @@ from wideangle.mixture_of_experts.predict import score
 DECIMALS = 3
 """Rounding of probabilities that are watched: whether one is 1e-9 or 1e-18 does not matter, and
 mixes slowly."""
+MOST_SCORE = 80.0
+"""Scores are clipped here for probabilities, 1e-35."""
 
 
-class _ClassExperts:
+class _ClassExperts(ABC):
     """What experts for two classes and for more share."""
 
     n_outputs: int
     alike: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = ("probability",)
 
+    @abstractmethod
     def mean(self, scores: Any) -> Any:
         """Class probabilities."""
-        raise NotImplementedError
 
     def start(self, data: Data) -> np.ndarray:
         """A logistic regression."""
@@ -83,12 +86,11 @@ class LogisticExperts(_ClassExperts):
 
     def mean(self, scores: Any) -> Any:
         """Probabilities of the two classes, exact for rare ones too."""
-        xp, positive = scores.__array_namespace__(), scores > 0
-        small = xp.exp(-xp.abs(scores))
-        large = 1.0 / (1.0 + small)
-        small = small * large
-        parts = xp.where(positive, small, large), xp.where(positive, large, small)
-        return xp.concatenate(parts, axis=-2)
+        xp = scores.__array_namespace__()
+        # Clipped, or the odds overflow; a choice by sign would take several times as long.
+        odds = xp.exp(xp.clip(-scores, -MOST_SCORE, MOST_SCORE))
+        second = 1.0 / (1.0 + odds)
+        return xp.concatenate((odds * second, second), axis=-2)
 
     def information(self, scores: Any) -> Any:
         """Variance of the Bernoulli target."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,19 +12,20 @@ from sklearn.utils import column_or_1d, compute_sample_weight
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
-from wideangle.checks import check_labels, check_range, check_table, in_order
-from wideangle.mixture_of_experts import files, stream
+from wideangle.checks import check_labels, check_range
+from wideangle.mixture_of_experts import files
 from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts, experts_for
 from wideangle.mixture_of_experts.data import Data, counted
-from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import over_draws
 from wideangle.mixture_of_experts.presentation import ClassExpertPresentation
 from wideangle.presentation.classifier import entropy
+from wideangle.sharding import in_own_threads
 from wideangle.streaming.survey import Survey
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
     r"""Bayesian mixture of logistic experts chosen by a softmax gate.
 
@@ -111,42 +113,19 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     file_kind: ClassVar[str] = "mixture-of-experts-classifier"
-    _expert: LogisticExperts | SoftmaxExperts
 
-    def __init__(
-        self,
-        n_experts: int = 5,
-        *,
-        prior: Any = "mutual-angular",
-        inference: Any = "mcmc",
-        standardise: bool = True,
-        class_weight: Any = None,
-        checkpoint: Any = None,
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.prior = prior
-        self.inference = inference
-        self.standardise = standardise
-        self.class_weight = class_weight
-        self.checkpoint = checkpoint
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    class_weight: Any = None
+    _expert: LogisticExperts | SoftmaxExperts = field(init=False)
 
+    @in_own_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsClassifier:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and class labels y."""
         return self._fit_rows(self._checked(X, y, sample_weight))
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
-        check_table(X)
         check_labels(y)
-        X, y = validate_data(self, in_order(X), y, **ROWS)
+        X, y = self._validated(X, y)
         check_classification_targets(y)
         self.classes_, targets = np.unique(y, return_inverse=True)
         weights = self._sample_weights(sample_weight, X)
@@ -160,25 +139,6 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         if isinstance(self.class_weight, dict):
             for label, weight in self.class_weight.items():
                 check_range(f"class_weight[{label!r}]", weight, 0.0)
-
-    def fit_stream(
-        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
-    ) -> MixtureOfExpertsClassifier:
-        """Fit by stochastic VI to rows that stay on disk.
-
-        One pass finds classes, scales of columns and a sample; then minibatches are read as they
-        are needed. Memory does not depend on the number of rows.
-
-        Parameters
-        ----------
-        source : RowSource
-            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
-            own.
-        buffer_bytes : int
-            Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
-            be many times the size of a block.
-        """
-        return self._fit_stream(source, buffer_bytes)
 
     def _learn_targets(self, found: Survey) -> np.ndarray:
         self.classes_, counts = found.classes, found.moments.counts
@@ -216,6 +176,8 @@ class MixtureOfExpertsClassifier(ClassifierMixin, MixtureOfExperts):
         rows = self._rows(X)
         answer = self._expert.proba_and_entropy
         found = over_draws(answer, self.posterior_, rows, self.chain_weights_)
+        if len(self.classes_) == 1:
+            found = np.tile([1.0, 0.0], (len(found), 1))  # as _proba
         total, expected = entropy(found[:, :-1]), found[:, -1]
         expected = np.clip(expected, 0.0, total)  # Jensen's inequality holds up to rounding
         return Uncertainty(total, expected, total - expected)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
-from sklearn.base import clone, is_regressor
-from sklearn.utils import check_random_state
+from sklearn.base import is_regressor
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from wideangle.base import Presented
-from wideangle.checks import check_not_forked, check_table, in_order
+from wideangle.base import Family
+from wideangle.checks import check_plain, warn
 from wideangle.convergence import caution_of
-from wideangle.messages import warn
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
 from wideangle.mixture_of_experts.data import (
@@ -29,7 +28,7 @@ from wideangle.mixture_of_experts.data import (
     usual_extreme,
 )
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
-from wideangle.mixture_of_experts.missing import Filling, filled, learn_filling
+from wideangle.mixture_of_experts.missing import filled, learn_filling
 from wideangle.mixture_of_experts.task import (
     Fitted,
     Task,
@@ -46,20 +45,11 @@ from wideangle.settings import (
     PRIORS,
     Choices,
     Maximise,
-    NamedChoices,
     Sampling,
 )
 from wideangle.sharding import in_own_threads
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.streaming.survey import Survey
 from wideangle.types import Key, as_numpy
-
-ROWS = {
-    "accept_sparse": "csr",
-    "dtype": [np.float64, np.float32],
-    "ensure_all_finite": "allow-nan",
-}
-"""Options of scikit-learn's checks of rows."""
 
 
 class Uncertainty(NamedTuple):
@@ -76,9 +66,11 @@ class Uncertainty(NamedTuple):
     """The difference: the epistemic part, the disagreement between posterior draws."""
 
 
-class MixtureOfExperts(Presented, NamedChoices, ABC):
+@dataclass(repr=False, eq=False)
+class MixtureOfExperts(Family, ABC):
     """Experts chosen by a softmax gate; the subclass defines what an expert predicts."""
 
+    _files: ClassVar[Any] = files
     _choices: ClassVar[dict[str, Choices]] = {
         "prior": PRIORS,
         "inference": INFERENCES,
@@ -96,15 +88,16 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
     }
     file_kind: ClassVar[str]
     """Kind of model, as written to a saved file."""
-    n_experts: int
-    prior: Any
-    inference: Any
-    standardise: bool
-    checkpoint: Any
-    n_jobs: int | None
-    verbose: bool | None
-    warm_start: bool
-    random_state: Any
+    n_experts: int = 5
+    _: KW_ONLY
+    prior: Any = "mutual-angular"
+    inference: Any = "mcmc"
+    standardise: bool = True
+    checkpoint: Any = None
+    n_jobs: int | None = None
+    verbose: bool | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     # ---- what differs
 
@@ -146,7 +139,7 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
 
     # ---- fitting
 
-    filling_: Filling | None = None
+    filling_ = None
     """Values that replace missing entries; None after a fit to sparse rows or rows on disk."""
 
     def _filled(self, X: Any, weights: np.ndarray) -> Any:
@@ -155,9 +148,9 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         return X if self.filling_ is None else self.filling_.apply(X)
 
     def _sample_weights(self, sample_weight: Any, X: Any) -> np.ndarray:
+        check_plain("sample_weight", sample_weight)
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    @in_own_threads
     def _fit_rows(self, data: Data) -> Self:
         """Fit to rows from :func:`data.counted` with encoded targets."""
         key, task, data = self._planned(data)
@@ -171,9 +164,9 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         self.scaling_ = learn_scaling(data.rows, data.weights, standardise=self.standardise)
         self.scaling_ = self._limited(self.scaling_, float(data.weights.sum()))
         data = data._replace(rows=self.scaling_.apply(data.rows))
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        key = jax.random.key(self._draw_seed())
         self._expert = self._experts()
-        return jax.random.key(seed), self._task(data.rows.shape[1]), data
+        return key, self._task(data.rows.shape[1]), data
 
     def _finish(self, fitted: Fitted, data: Data) -> None:
         """Store what a fit to prepared rows gave."""
@@ -199,12 +192,9 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         if not self.warm_start or not isinstance(task.inference, Sampling):
             self._last_chains = None
             return _fit(key, task, data)
-        lengths = {"n_draws": 1, "max_time": None, "combine": "equal"}
-        usual: Any = clone(task.inference)
-        same = task._replace(inference=usual.set_params(**lengths))
+        same = task._replace(inference=task.inference.of_any_length())
         mark = mark_of(same, arrays_of(data))
-        known, chains = getattr(self, "_last_chains", None) or (None, None)
-        if known == mark:
+        if (chains := self._chains_of(mark)) is not None:
             fitted = sampling.draw(chains, task, began=time.monotonic())[0]
         else:
             fitted = _fit(key, task, data)
@@ -224,18 +214,30 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         )
 
     def _validate_params(self) -> None:
-        check_not_forked()
         super()._validate_params()
         check_choices(self.prior, self.choice("inference"), self.checkpoint)
 
     @in_own_threads
-    def _fit_stream(self, source: Any, buffer_bytes: int) -> Self:
-        """Fit by stochastic VI to rows on disk, which the subclass has checked and prepares."""
+    def fit_stream(self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES) -> Self:
+        """Fit by stochastic VI to rows that stay on disk.
+
+        One pass finds classes, or the scale of y, scales of columns and a sample; then minibatches
+        are read as they are needed. Memory does not depend on the number of rows.
+
+        Parameters
+        ----------
+        source : RowSource
+            ``wideangle.streaming.NpyRows``, ``ParquetRows``, ``DaskRows``, ``CsrRows``, or your
+            own.
+        buffer_bytes : int
+            Size of the buffer of rows from which minibatches are drawn. For a sorted file it should
+            be many times the size of a block.
+        """
         self._validate_params()
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,
-            check_random_state(self.random_state).randint(2**31 - 1),
+            self._draw_seed(),
             self._learn_targets,
             self._encoded,
             quantity=is_regressor(self),
@@ -243,9 +245,8 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
             limited=self._limited,
             verbose=self.verbose,
         )
-        self.n_features_in_, self.filling_ = source.shape[1], None
-        if source.names is not None:
-            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        self._take_columns(source)
+        self.filling_ = None
         self.scaling_ = found.scaling
         self._expert = self._experts()
         task = self._task(found.sample.rows.shape[1])
@@ -288,20 +289,9 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         check_is_fitted(self)
         return self._representative.gate
 
-    @property
-    def diversity_(self) -> Diversity:
-        """Angles between the experts of the representative draw."""
-        check_is_fitted(self)
-        check_not_forked()
-        experts = self._representative.experts
-        summary = diversity(experts.reshape(len(experts), -1))
-        return Diversity(*(float(value) for value in summary))
-
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
-        check_table(X)
-        X = validate_data(self, in_order(X), reset=False, **ROWS)
-        return self._prepared(X)
+        return self._prepared(self._validated(X, reset=False))
 
     def _prepared(self, X: Any) -> Any:
         """Rows prepared for the model: missing entries filled in, columns on one scale."""
@@ -339,33 +329,16 @@ class MixtureOfExperts(Presented, NamedChoices, ABC):
         if X is not None:
             rows = self._rows(X)
             targets = None if y is None else self._encoded(y, rows.shape[0])
-            seed = check_random_state(self.random_state).randint(2**31 - 1)
             about = pointwise.groups_of_rows(
                 self._expert,
                 draws,
                 rows,
                 targets,
-                np.random.default_rng(seed),
+                np.random.default_rng(self._draw_seed()),
                 self._target_units(),
             )
             names["row"] = np.arange(rows.shape[0])
         return pointwise.to_arviz(draws, trace, about, names, starts)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        files.save(self, path)
-
-    @classmethod
-    def load(cls, path: Any) -> Self:
-        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return files.load(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        """Accepts sparse rows, and missing entries in dense ones."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
 
 
 def _fit(key: Key, task: Task, data: Data) -> Fitted:

@@ -25,6 +25,7 @@ from wideangle.storage.files import as_finite
 from wideangle.storage.models import (
     check_numbers,
     described,
+    part_of,
     read_model,
     refuse_class,
     remade,
@@ -143,11 +144,11 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     model._expert = model._experts()
     values: dict[str, Any] = {"weights": Pair(arrays["gate"], arrays["experts"])}
     values |= {name: arrays[name] for name in BESIDE_WEIGHTS if name in arrays}
-    if scales := _named(arrays, "scales_"):
+    if scales := part_of(arrays, "scales_"):
         values["scales"] = scales
     model.posterior_ = Draws(values)
     model._representative = Pair(arrays["best_gate"], arrays["best_experts"])
-    model.trace_ = Draws(_named(arrays, "trace_"), needed=model._expert.needed)
+    model.trace_ = Draws(part_of(arrays, "trace_"), needed=model._expert.needed)
     check_numbers(arrays)
     _check_sizes(model, arrays)
     task = model._task(arrays["gate"].shape[-1])
@@ -165,10 +166,6 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     sampled = isinstance(task.inference, Sampling)
     model.diagnostics_ = model.trace_.summary() if sampled else None
     return model
-
-
-def _named(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def classes_from(stored: dict[str, Any], n_outputs: int) -> np.ndarray:

@@ -289,7 +289,9 @@ def softmax(scores: Any) -> Any:
 def expected(expert: ExpertLikelihood, gate: Any, scores: Any) -> Any:
     """Expected target, (..., C, N), at scores of the gate (..., K, N) and of the experts."""
     xp = gate.__array_namespace__()
-    return xp.einsum("...kn,...kcn->...cn", softmax(gate), expert.mean(scores))
+    opening = xp.exp(gate - xp.max(gate, axis=-2, keepdims=True))
+    found = xp.einsum("...kn,...kcn->...cn", opening, expert.mean(scores))
+    return found / xp.sum(opening, axis=-2)[..., None, :]  # last, where there are fewest numbers
 
 
 def predict(expert: ExpertLikelihood, weights: Weights, rows: Array) -> Array:

@@ -10,8 +10,8 @@ import jax
 from joblib import parallel_config
 from sklearn.base import clone
 
+from wideangle.checks import warn
 from wideangle.convergence import ConvergenceWarning, caution_of
-from wideangle.messages import warn
 from wideangle.mixture_of_experts.data import Data, fill, for_sampling
 from wideangle.mixture_of_experts.estimator import MixtureOfExperts
 from wideangle.mixture_of_experts.sampling import fit_many as fit_together

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from wideangle.messages import warn
+from wideangle.checks import warn
 
 LEAST_WEIGHT = 1e-45
 """Rows with less weight, which is 0 in single precision, are ignored."""

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import xlogy
 
+from wideangle.checks import warn
 from wideangle.infer.ascent import Minibatches, ascend, begin
-from wideangle.messages import warn
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
@@ -178,7 +178,7 @@ def _warn_if_useless(held_out: float, data: Data) -> None:
     if held_out < known - USELESS:
         warn(
             f"In cross-validation the most probable weights predict worse than {guess} alone "
-            f"({held_out:.2f} against {known:.2f} nats a row): use inference='mcmc', which "
+            f"({held_out:.2f} against {known:.2f} nats a row): use inference 'mcmc', which "
             "averages over weights, or fewer experts or columns."
         )
 

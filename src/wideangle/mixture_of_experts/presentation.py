@@ -174,11 +174,6 @@ class ExpertPresentation(Presentation):
 
     # ---- the fit
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return bool(self.model.notes_.get("interrupted"))
-
     def facts(self) -> list[tuple[str, str]]:
         """Names and values of the main results."""
         model, spread = self.model, self.model.diversity_
@@ -270,13 +265,10 @@ class ExpertPresentation(Presentation):
 
     @cached_property
     def _clear(self) -> list[np.ndarray]:
-        """The tables of :meth:`panels`, with 0 for weights whose interval contains zero."""
-        tables, draws = list(self.panels().values()), list(self.panel_draws().values())
-        ends = [interval_of(found) for found in draws] or [table[None] for table in tables]
-        return [
-            np.where((end > 0).all(axis=0) | (end < 0).all(axis=0), table, 0.0)
-            for table, end in zip(tables, ends, strict=True)
-        ]
+        """The weights of :meth:`panels`, with 0 where the interval contains zero."""
+        found = [interval_of(draws) for draws in self.panel_draws().values()]
+        found = found or [np.stack([table] * 3) for table in self.panels().values()]
+        return [np.where((low > 0) | (high < 0), middle, 0.0) for low, middle, high in found]
 
     def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
         """The tables of weights that are described in words."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import assert_all_finite, validate_data
+from sklearn.utils.validation import assert_all_finite
 
-from wideangle.checks import check_count, check_numbers, check_table, in_order
-from wideangle.mixture_of_experts import quantities, stream
+from wideangle.checks import check_count, check_numbers
+from wideangle.mixture_of_experts import quantities
 from wideangle.mixture_of_experts.data import (
     Data,
     TargetScaling,
@@ -21,14 +22,16 @@ from wideangle.mixture_of_experts.data import (
     learn_target_scaling,
     target_scaling_from,
 )
-from wideangle.mixture_of_experts.estimator import ROWS, MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
 from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws
+from wideangle.sharding import in_own_threads
 from wideangle.streaming.survey import Survey
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     r"""Bayesian mixture of linear experts, each with its own noise, chosen by a softmax gate.
 
@@ -86,59 +89,24 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
     }
     file_kind: ClassVar[str] = "mixture-of-experts-regressor"
 
-    def __init__(
-        self,
-        n_experts: int = 5,
-        *,
-        prior: Any = "mutual-angular",
-        inference: Any = "mcmc",
-        standardise: bool = True,
-        min_noise: float = 0.01,
-        checkpoint: Any = None,
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.prior = prior
-        self.inference = inference
-        self.standardise = standardise
-        self.min_noise = min_noise
-        self.checkpoint = checkpoint
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    min_noise: float = 0.01
 
+    @in_own_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MixtureOfExpertsRegressor:
         """Fit to rows X (dense, with NaN where an entry is missing, or CSR) and numbers y."""
         return self._fit_rows(self._checked(X, y, sample_weight))
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Data:
         self._validate_params()
-        check_table(X)
         check_numbers(y)
-        X, y = validate_data(self, in_order(X), y, y_numeric=True, **ROWS)
+        X, y = self._validated(X, y, y_numeric=True)
+        with np.errstate(over="ignore"):  # scikit-learn has checked them in their own type
+            y = y.astype(np.float64)
+        assert_all_finite(y, input_name="y")
         weights = self._sample_weights(sample_weight, X)
         data = counted(Data(self._filled(X, weights), y, weights))
         self.target_scaling_ = learn_target_scaling(data.targets, data.weights)
         return data._replace(targets=self.target_scaling_.apply(data.targets))
-
-    def fit_stream(
-        self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES
-    ) -> MixtureOfExpertsRegressor:
-        """Fit by stochastic VI to rows that stay on disk.
-
-        One pass finds scales of columns and of y, and a sample; then minibatches are read as they
-        are needed. Memory does not depend on the number of rows.
-
-        Parameters
-        ----------
-        source, buffer_bytes
-            As in :meth:`MixtureOfExpertsClassifier.fit_stream`.
-        """
-        return self._fit_stream(source, buffer_bytes)
 
     def _learn_targets(self, found: Survey) -> np.ndarray:
         mean, variance = (moment[-1] for moment in found.moments.weighted(np.ones(1)))
@@ -221,8 +189,7 @@ class MixtureOfExpertsRegressor(RegressorMixin, MixtureOfExperts):
         """
         rows = self._rows(X)
         check_count("n_samples", n_samples, 1)
-        chosen = self.random_state if random_state is None else random_state
-        rng = np.random.default_rng(check_random_state(chosen).randint(2**31 - 1))
+        rng = np.random.default_rng(self._draw_seed(random_state))
         weights, shares = chosen_draws(self.posterior_, self.chain_weights_)
         which = rng.choice(len(shares), (rows.shape[0], n_samples), p=shares / shares.sum())
         size = max(block_size(weights) // n_samples, 1)

@@ -99,7 +99,7 @@ def component_map(
         _background(ax, shown, points)
     else:
         points = numbers.plane_of(used)
-        names = ["log activations, main direction", "second direction"]
+        names = ["log probabilities, main direction", "second direction"]
     _scatter(ax, points, leader, labels, direct)
     title = f"Which {shown.noun} leads where"
     style.tidy(ax, title, *(style.shorten(name, 40) for name in names))

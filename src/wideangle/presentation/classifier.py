@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -90,10 +91,11 @@ class ClassifierPresentation(Presentation):
         frequent = f"95 % interval {low:.3f} to {high:.3f}; "
         frequent += f"most frequent class: {m['accuracy_of_guess']:.3f}"
         shares = f"class frequencies: {m['log_loss_of_guess']:.3f}"
+        chance = f"up to {m['calibration_error_by_chance']:.3f} by chance"
         return [
             Card("Accuracy", f"{m['accuracy']:.3f}", frequent),
             Card("Log-loss", with_error(m, "log_loss", ".3f"), shares),
-            Card("Calibration error", f"{m['calibration_error']:.3f}", "0 is perfect"),
+            Card("Calibration error", f"{m['calibration_error']:.3f}", chance),
         ]
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:
@@ -117,7 +119,8 @@ class ClassifierPresentation(Presentation):
                 "Probabilities are no better than the frequencies of the classes: the columns have "
                 "little information about the target, or the fit failed."
             )
-        if m.get("calibration_error", 0.0) > _LARGE_GAP:
+        chance = m.get("calibration_error_by_chance", 0.0)
+        if m.get("calibration_error", 0.0) > max(_LARGE_GAP, chance):
             sentences.append(
                 f"Probabilities miss the observed frequencies by {m['calibration_error']:.2f} on "
                 "average: use them as scores, not as probabilities."
@@ -166,12 +169,13 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
     dict
         ``accuracy`` with ``accuracy_interval``, which contains the true one with 95 %; ``log_loss``
         (nats) with ``log_loss_error``, its standard error; both with ``_of_guess``, that of the
-        frequencies; ``brier``; ``calibration_error``, the mean gap between confidence and accuracy.
+        frequencies; ``brier``; ``calibration_error``, the mean gap between confidence and accuracy,
+        and ``calibration_error_by_chance``, the :attr:`Reliability.by_chance` of so many rows.
     """
     right = np.argmax(proba, axis=1) == y
     losses = -np.log(np.maximum(proba[np.arange(len(y)), y], SMALLEST))
     guess = -np.log(np.maximum(frequencies[y], SMALLEST))
-    truth = np.eye(proba.shape[1])[y]
+    truth, sure = np.eye(proba.shape[1])[y], reliability(right, proba.max(axis=1))
     return {
         "accuracy": float(right.mean()),
         "accuracy_interval": [float(end) for end in share_interval(right.sum(), len(right))],
@@ -180,7 +184,8 @@ def score_classes(proba: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> 
         "log_loss_error": standard_error(losses),
         "log_loss_of_guess": float(guess.mean()),
         "brier": float(np.mean(np.sum((proba - truth) ** 2, axis=1))),
-        "calibration_error": reliability(right, proba.max(axis=1)).error,
+        "calibration_error": sure.error,
+        "calibration_error_by_chance": sure.by_chance,
     }
 
 
@@ -197,6 +202,8 @@ class Reliability(NamedTuple):
     count: np.ndarray
     error: float
     """Mean gap between the two, weighted by rows (expected calibration error)."""
+    by_chance: float
+    """The error that calibrated probabilities exceed in about one case of 20."""
 
 
 def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliability:
@@ -210,5 +217,10 @@ def reliability(happened: Any, probability: Any, n_bins: int = 10) -> Reliabilit
     count = count[kept]
     low, high = share_interval(hits, count, LEVEL)
     observed = hits / count
-    error = float(np.sum(count * np.abs(observed - predicted)) / max(count.sum(), 1))
-    return Reliability(predicted, observed, low, high, count, error)
+    n_rows = max(count.sum(), 1)
+    error = float(np.sum(count * np.abs(observed - predicted)) / n_rows)
+    # Sums over the rows of a bin are nearly Gaussian, and so are half-normal gaps added up.
+    spread = np.bincount(place, probability * (1.0 - probability), n_bins)[kept]
+    mean, variance = np.sqrt(2.0 / np.pi * spread).sum(), (1.0 - 2.0 / np.pi) * spread.sum()
+    by_chance = float(mean + NormalDist().inv_cdf(0.95) * np.sqrt(variance)) / n_rows
+    return Reliability(predicted, observed, low, high, count, error, by_chance)

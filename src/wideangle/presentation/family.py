@@ -275,10 +275,10 @@ def share_interval(hits: Any, cases: Any, level: float = 0.95) -> tuple[Any, Any
 
 
 def interval_of(draws: np.ndarray) -> np.ndarray:
-    """Ends of 90 % intervals, (2, K, p), of weights in some draws, (S, K, p)."""
+    """Medians and, around them, ends of 90 % intervals, (3, K, p), of weights (S, K, p)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a component that no draw has
-        return np.nanquantile(draws, (0.05, 0.95), axis=0)
+        return np.nanquantile(draws, (0.05, 0.5, 0.95), axis=0)
 
 
 def where_missing(name: str) -> str:

@@ -99,12 +99,12 @@ class RegressorPresentation(Presentation):
             return []
         mean = f"mean of the training rows: {m['rmse_of_guess']:.4g}"
         normal = f"a Gaussian for all rows: {m['log_density_of_guess']:.3f}"
+        low, high = share_interval(m["coverage_90"] * m["n_test"], m["n_test"])
+        truth = f"95 % interval {100 * low:.0f} to {100 * high:.0f} %"
         return [
             Card("Root mean squared error", f"{m['rmse']:.4g}", mean),
             Card("Log density", with_error(m, "log_density", ".3f"), normal),
-            Card(
-                "Rows in their 90 % interval", f"{100 * m['coverage_90']:.0f} %", "90 % is expected"
-            ),
+            Card("Rows in their 90 % interval", f"{100 * m['coverage_90']:.0f} %", truth),
         ]
 
     def verdict_on_scores(self, metrics: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betaln, gammaln
 
+from wideangle.priors.gamma import draw_gamma
 from wideangle.types import Array, Key, Scalar
 
 NO_DISCOUNT = 1e-5
@@ -135,9 +136,7 @@ def draw_active(key: Key, buffet: Buffet, counts: Array, n_rows: int) -> Array:
     r"""Weights of features used m times by N rows, :math:`\mathrm{Beta}(m - d, N - m + c + d)`."""
     d, c = buffet.discount, buffet.strength
     safe = jnp.where(counts > 0, counts, 1)
-    # Both Gamma draws in one call: jax.random.beta compiles its rejection loop twice.
-    pair = jnp.stack([safe - d, n_rows - safe + c + d], axis=-1)
-    gammas = jax.random.gamma(key, pair)
+    gammas = draw_gamma(key, jnp.stack([safe - d, n_rows - safe + c + d], axis=-1))
     return inside(gammas[..., 0] / jnp.sum(gammas, axis=-1))
 
 

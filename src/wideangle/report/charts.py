@@ -154,7 +154,7 @@ def component_map(run: Run) -> Figure | None:
         titles = list(run.columns)
     else:
         points = numbers.plane_of(used)
-        titles = ["main direction of the log activations", "second direction"]
+        titles = ["main direction of the log probabilities", "second direction"]
     words = _row_words(run, chosen)
     for k in range(used.shape[1]):
         member = np.flatnonzero(leader == k)

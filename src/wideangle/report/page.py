@@ -34,8 +34,6 @@ _DIGITS = bytes(125 if code == ord("<") else code for code in range(40, 125))
 """Letters of packed bytes: in order, so that the page can count, and without the sign of a tag."""
 _LABEL = 24
 """Letters of a name next to a bar."""
-ALIKE = 25.0
-"""Degrees below which two components are nearly the same."""
 _MOST_PAIRS = 3
 _UNKNOWN = ("rhat", "ess", "r2")
 """Numbers that may have no value: without chains, and of held-out rows that are all alike."""
@@ -128,7 +126,7 @@ def cautions(run: Run) -> list[str]:
 def _alike(run: Run) -> list[str]:
     """A sentence about components that are nearly the same, unless all are."""
     pairs = _pairs(run)
-    close = [pair for pair in pairs if pair[0] < ALIKE]
+    close = [pair for pair in pairs if pair[0] < parts.ALIKE]
     if not close or len(close) == len(pairs):
         return []
     words = [f"{i} and {j} ({angle:.0f}°)" for angle, i, j in close[:_MOST_PAIRS]]
@@ -142,7 +140,7 @@ def _alike(run: Run) -> list[str]:
 def _one_enough(run: Run) -> list[str]:
     """Good news where all components are nearly the same."""
     pairs, noun = _pairs(run), run.presentation.noun
-    if not pairs or pairs[-1][0] >= ALIKE:
+    if not pairs or pairs[-1][0] >= parts.ALIKE:
         return []
     return [
         f"All {noun}s point in nearly the same direction (at most {pairs[-1][0]:.0f}° apart): one "

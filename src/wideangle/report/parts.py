@@ -22,6 +22,8 @@ _MOST_COMPONENTS = 200
 """Components on the page; a longer list would not be read."""
 _MOST_WEIGHTS = 14
 """Columns shown of a weight vector."""
+ALIKE = 25.0
+"""Degrees below which two components are nearly the same."""
 _KEY_COLUMNS = 4
 """Columns whose values are shown of a doubtful row."""
 
@@ -87,28 +89,42 @@ def parts_of(run: Run) -> list[Part]:
                 nearest=None if nearest is None else nearest + 1,
                 nearest_angle=None if nearest is None else float(table[k, nearest]),
                 weights=[
-                    _panel(title, values[k], names, [end[k] for end in intervals.get(title, ())])
+                    _panel(title, values[k], names, [one[k] for one in intervals.get(title, ())])
                     for title, values in panels.items()
                 ],
                 image=None if image is None else image.tolist(),
                 thumbnail=None if image is None else thumbnail(image, reach),
             )
         )
-    return result
+    return _without_repeats(result, table)
+
+
+def _without_repeats(found: list[Part], table: np.ndarray) -> list[Part]:
+    """Refer to the largest of components that point alike, instead of its sentences once more."""
+    kept: list[Part] = []
+    for part in sorted(found, key=lambda part: -part.share):
+        for other in kept:
+            alike = table[part.number - 1, other.number - 1] < ALIKE
+            if alike and part.purpose == other.purpose:
+                part.purpose[:] = [f"Like {other.name}."]
+                break
+        else:
+            kept.append(part)
+    return found
 
 
 def _panel(
-    title: str, weights: np.ndarray, names: list[str], ends: list[np.ndarray]
+    title: str, weights: np.ndarray, names: list[str], interval: list[np.ndarray]
 ) -> dict[str, Any]:
-    """The strongest entries, and between which ends they are in 90 % of the draws."""
-    order = numbers.largest(np.abs(weights), _MOST_WEIGHTS)
-    panel = {
+    """The strongest entries: medians and ends of 90 % of the draws, where there are draws."""
+    sides: dict[str, np.ndarray] = dict(zip(("low", "values", "high"), interval, strict=False))
+    middle = sides.get("values", weights)
+    sides["values"] = np.where(np.isnan(middle), weights, middle)
+    order = numbers.largest(np.abs(sides["values"]), _MOST_WEIGHTS)
+    return {
         "title": title,
         "names": [names[i] for i in order],
-        "values": weights[order].tolist(),
-    }
-    return panel | {
-        side: end[order].tolist() for side, end in zip(("low", "high"), ends, strict=False)
+        **{side: found[order].tolist() for side, found in sides.items()},
     }
 
 

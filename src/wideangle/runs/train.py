@@ -303,7 +303,7 @@ def make_run(
         f"began {stages.began}",
         *log,
         *(f"{name}: {value}" for name, value in facts),
-        *(f"warning: {sentence}" for sentence in sentences),
+        *(f"warning: {sentence}" for sentence in sentences if sentence not in log),
         *(f"{name}: {seconds:.1f} s" for name, seconds in stages.seconds.items()),
     ]
     settings = {**settings, "began": stages.began, "versions": versions()}

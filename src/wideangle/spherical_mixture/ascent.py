@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.checks import warn
 from wideangle.infer.run import Progress
-from wideangle.messages import warn
 from wideangle.spherical_mixture.centres import (
     CentrePrior,
     Centres,

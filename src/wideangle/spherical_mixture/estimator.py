@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -10,25 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from wideangle.base import Presented
-from wideangle.checks import (
-    check_count,
-    check_not_forked,
-    check_table,
-    check_total_weight,
-    in_order,
-)
+from wideangle.base import Family
+from wideangle.checks import check_count, check_plain, check_total_weight, warn
 from wideangle.convergence import caution_of
-from wideangle.messages import warn
 from wideangle.posterior import Draws
-from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, NamedChoices, Sampling, Settings
+from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
 from wideangle.sharding import in_own_threads
 from wideangle.sphere import vmf
-from wideangle.sphere.geometry import Diversity, diversity
 from wideangle.sphere.vmf import log_area
 from wideangle.spherical_mixture import ascent, files, sampling
 from wideangle.spherical_mixture import predict as predictive
@@ -41,7 +33,8 @@ OUR_PRIORS: dict[str | None, type[Settings]] = {
 }
 
 
-class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
+@dataclass(repr=False, eq=False)
+class SphericalMixture(ClusterMixin, DensityMixin, Family):
     r"""Clusters of directions: a mixture of von Mises-Fisher distributions.
 
     For rows that are compared by their cosine: embeddings of text and images, tf-idf, gene
@@ -129,6 +122,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     """
 
     presentation: ClassVar[type[ClusterPresentation]] = ClusterPresentation
+    _files: ClassVar[Any] = files
+    _allows_missing: ClassVar[bool] = False
     _choices: ClassVar[dict[str, Choices]] = {"prior": OUR_PRIORS, "inference": INFERENCES}
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"infinite"})],
@@ -142,34 +137,23 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        n_components: Any = 50,
-        *,
-        prior: Any = "mutual-angular",
-        inference: Any = "map",
-        alpha: Any = LEARN,
-        tightness: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: bool | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.prior = prior
-        self.inference = inference
-        self.alpha = alpha
-        self.tightness = tightness
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_components: Any = 50
+    _: KW_ONLY
+    prior: Any = "mutual-angular"
+    inference: Any = "map"
+    alpha: Any = LEARN
+    tightness: Any = "auto"
+    n_jobs: int | None = None
+    verbose: bool | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     @in_own_threads
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SphericalMixture:
         """Fit to rows X (dense or CSR); y is ignored."""
         self._validate_params()
-        X = self._validated(X, reset=True)
+        X = self._validated(X, ensure_min_features=2)
+        check_plain("sample_weight", sample_weight)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         check_total_weight(weights)
         units, live = as_units(X)
@@ -179,7 +163,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
                 f"none of the {len(weights)} rows counts: each is zero in all columns, and has no "
                 "direction, or has weight 0."
             )
-        rng = self._generator()
+        rng = np.random.default_rng(self._draw_seed())
         task = plan(self, int((rows.weights > 0).sum()), X.shape[1])
         if isinstance(task.inference, Sampling):
             fitted = self._sampled(rng, task, rows)
@@ -193,8 +177,8 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         """Draws of new chains, or more from those of the last fit."""
         began = time.monotonic()
         mark = sampling.mark_of(task, rows) if self.warm_start else None
-        known, chains = getattr(self, "_last_chains", None) or (None, None)
-        if mark is None or known != mark:
+        chains = None if mark is None else self._chains_of(mark)
+        if chains is None:
             chains = sampling.begin(rng, task, rows)
         fitted = sampling.fit(chains, task, rows, began=began)
         self._last_chains = None if mark is None else (mark, chains)
@@ -218,27 +202,14 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
                 f"source={type(source).__name__}: rows that stay where they are need a source, "
                 "such as wideangle.streaming.NpyRows(path or array)."
             )
-        self.n_features_in_ = source.shape[1]
-        if source.names is not None:
-            self.feature_names_in_ = np.asarray(source.names, dtype=object)
-        rng = self._generator()
+        self._take_columns(source)
+        rng = np.random.default_rng(self._draw_seed())
         sample = sample_source(source, rng, ascent.SAMPLE)
         task = plan(self, *source.shape)
         self._keep(ascent.fit(rng, task, SourceRows(source), sample), None)
         return self
 
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        check_table(X)
-        return validate_data(
-            self, in_order(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
-            ensure_min_features=2 if reset else 1,
-        )  # fmt: skip
-
     def _validate_params(self) -> None:
-        check_not_forked()
         super()._validate_params()
         check_choices(self.choice("prior"), self.choice("inference"))
 
@@ -268,13 +239,6 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
     @property
     def _mixture(self) -> Mixture:
         return Mixture(self.cluster_centers_, self.concentrations_, self.weights_)
-
-    @property
-    def diversity_(self) -> Diversity:
-        """Angles between the centres of clusters."""
-        check_is_fitted(self)
-        summary = diversity(self.cluster_centers_)
-        return Diversity(*(float(value) for value in summary))
 
     # ---- rows
 
@@ -313,7 +277,7 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         """Draw rows from the mixture, and the clusters they come from."""
         check_is_fitted(self)
         check_count("n_samples", n_samples, 1)
-        rng = self._generator()
+        rng = np.random.default_rng(self._draw_seed())
         mixture = self._mixture
         labels = rng.choice(len(mixture.weights), n_samples, p=mixture.weights)
         key = jax.random.key(int(rng.integers(2**31)))
@@ -328,19 +292,5 @@ class SphericalMixture(Presented, ClusterMixin, DensityMixin, NamedChoices):
         check_is_fitted(self)
         return files.to_arviz(self)
 
-    def save(self, path: Any) -> None:
-        """Write the fitted model to one file (arrays and JSON; loading it runs no code)."""
-        files.save(self, path)
-
-    @classmethod
-    def load(cls, path: Any) -> SphericalMixture:
-        """Read a model written by :meth:`save`; a damaged file raises a clear error."""
-        return files.load(cls, path)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

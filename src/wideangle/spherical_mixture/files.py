@@ -14,7 +14,7 @@ from wideangle.spherical_mixture.sampling import NEEDED
 from wideangle.spherical_mixture.task import Mixture
 from wideangle.storage import save_bundle
 from wideangle.storage.files import as_finite
-from wideangle.storage.models import check_numbers, described, read_model, remade
+from wideangle.storage.models import check_numbers, described, part_of, read_model, remade
 
 KIND = "spherical-mixture"
 _NUMBERS = ("alpha_", "tightness_", "strength_", "n_used_", "n_iter_")
@@ -57,8 +57,7 @@ def _restore(cls: type, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> 
     sampled = isinstance(model.choice("inference"), Sampling)
     if sampled != kept:
         raise ValueError("it has no draws, or draws of another inference")
-    found = {k.removeprefix("trace_"): v for k, v in arrays.items() if k.startswith("trace_")}
-    model.trace_ = Draws(found, needed=NEEDED if sampled else None)
+    model.trace_ = Draws(part_of(arrays, "trace_"), needed=NEEDED if sampled else None)
     model.diagnostics_ = model.trace_.summary() if sampled else None
     if "labels" in arrays:
         model.labels_ = arrays["labels"]

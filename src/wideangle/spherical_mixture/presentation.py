@@ -105,8 +105,8 @@ cosine.
     trust: ClassVar[Section] = Section(
         "Unusual rows",
         "Rows that are least like the others",
-        hint="Lowest log density, against rows of random direction: below 0 a row is less likely "
-        "than one of no cluster at all. Sure: probability of its cluster.",
+        hint="Lowest log density, relative to random directions: below 0 a row fits no cluster. "
+        "The probability is that of its cluster.",
     )
 
     @classmethod
@@ -273,6 +273,6 @@ cosine.
             [
                 Column("log density", values["log_density"][order].tolist()),
                 Column("cluster", (np.argmax(used, axis=1) + 1).tolist()),
-                Column("sure", used.max(axis=1).tolist(), "percent"),
+                Column("probability", used.max(axis=1).tolist(), "percent"),
             ],
         )

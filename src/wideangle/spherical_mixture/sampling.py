@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import clone
 
 from wideangle.infer.run import Progress, Run, run
 from wideangle.infer.stopping import until_converged
@@ -84,8 +83,7 @@ def fit(chains: Chains, task: Task, rows: MemoryRows, *, began: float) -> Fitted
 
 def mark_of(task: Task, rows: MemoryRows) -> str:
     """A fingerprint of the rows and of all settings but the length of the chains."""
-    usual: Any = clone(task.inference)
-    usual = as_plain(usual.set_params(n_draws=1, max_time=None))
+    usual = as_plain(task.inference.of_any_length())
     same = task._replace(inference=usual, verbose=None)
     return fingerprint(rows.arrays(), {"task": repr(same)})
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from wideangle.checks import check_range
-from wideangle.messages import warn
+from wideangle.checks import check_range, warn
 from wideangle.storage.bundle import encode, load_bundle, read, save_bundle
 from wideangle.storage.files import StorageError, write
 from wideangle.storage.tree import pack, unpack

@@ -78,6 +78,11 @@ def remade(cls: Any, meta: Mapping[str, Any], settings: Mapping[str, Any] | None
     return model
 
 
+def part_of(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin like this, by the rest of their names."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
 def check_numbers(arrays: dict[str, np.ndarray]) -> None:
     """Refuse numbers that would turn every prediction into NaN."""
     for name, array in arrays.items():

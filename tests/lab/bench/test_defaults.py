@@ -68,6 +68,31 @@ def test_log_loss_may_be_two_per_cent_above_logistic_regression():
     assert verdict(worse, "mean log-loss")[1:] == ("Iris +3%", False)
 
 
+def test_the_distance_is_paired_and_knows_that_splits_share_rows():
+    record = {
+        "cells": {
+            f"{name}/{seed}": {
+                "fit": make_fit(log_loss=ours),
+                "rivals": make_rivals(**{LOGISTIC: lr}),
+            }
+            for name in ("iris", "adult300", "building")
+            for seed, (ours, lr) in enumerate([(0.15, 0.1), (0.33, 0.3)])
+        }
+    }
+    found = {table.name: table.excess for table in summaries(record)}
+    for name, shared in (("iris", 3 / 7), ("adult300", 0.0)):  # 70 % of the rows are for training
+        assert found[name].mean == pytest.approx(0.2)
+        deviation = 0.05 * np.sqrt(2.0)  # of 0.25 and 0.15: differences over a mean of 0.2
+        error = deviation * np.sqrt(1 / 2 + shared)
+        half = 12.7062 * error  # Student's t, one degree of freedom
+        assert found[name].interval == pytest.approx((0.2 - half, 0.2 + half), rel=1e-4)
+    assert found["building"].text("+.0%") == "+20%"  # both seeds have the same rows
+    assert "beyond chance (95% intervals over splits) lower than" in page.render_summary(record)
+    assert "on 0, higher on 0." in page.render_summary(record)
+    record["cells"]["iris/1"]["rivals"] = make_rivals(**{LOGISTIC: 0.2802})
+    assert "on 0, higher on 1." in page.render_summary(record)
+
+
 def test_the_mean_is_over_seeds_with_both_parts():
     record = make_record(iris=make_fit(log_loss=0.2))
     record["cells"]["iris/1"] = {"fit": make_fit(log_loss=0.4), "rivals": make_rivals()}
@@ -168,7 +193,7 @@ def test_the_readme_names_the_tables_on_which_logistic_regression_is_better():
     record = make_record(iris=make_fit(log_loss=0.09), wine=make_fit(log_loss=0.14))
     text = page.render_summary(record)
     assert "lower than that of logistic regression on 1 of 2 tables," in text
-    assert "higher than that of logistic regression on Wine (+40.0%)." in text
+    assert "higher than that of logistic regression on Wine (+40.0%);" in text
     assert "lower than that of logistic regression on 1 and" in page.render_headline(record)
 
 

@@ -156,5 +156,8 @@ def test_ranks_see_a_walk_without_its_correction(monkeypatch):
 @pytest.mark.usefixtures("single_precision")
 def test_ranks_see_the_smallest_weight_taken_as_a_constant(monkeypatch):
     monkeypatch.setattr(columns, "_coupled", lambda logit, free, *rest: free)
-    found = features.calibrate(cases.CASES["features/gaussian/ibp"], n_sets=1280, seed=0)
+    case = cases.CASES["features/gaussian/ibp"]
+    # Births and deaths, which are right, would bring back nearly all that the fault takes away.
+    alone = case._replace(design=case.design.without_births())
+    found = features.calibrate(alone, n_sets=320, seed=0)
     assert surprise(found) > -np.log10(RARE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,7 +59,7 @@ class Advance(NamedTuple):
     reports: list[tuple[SweepInfo, Hyper]]
 
 
-class Rows:
+class Rows(ABC):
     """Rows of one chain."""
 
     n_rows: int
@@ -72,18 +73,18 @@ class Rows:
         """The state of a chain, with assignments stored where these rows keep them."""
         return features
 
-    def compile(self, key: Key, features: Features, design: Design) -> None:
+    def compile(self, key: Key, features: Features, design: Design) -> None:  # noqa: B027
         """Compile what :meth:`advance` needs, if that saves time; else its first call does it."""
 
+    @abstractmethod
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
     ) -> Advance:
         """Make sweeps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keep(self, features: Features) -> Draw:
         """The state as a draw."""
-        raise NotImplementedError
 
 
 class HostRows(Rows):
@@ -92,25 +93,25 @@ class HostRows(Rows):
     def refresh(self, key: Key, features: Features) -> None:
         """Redraw missing entries; complete rows have none."""
 
+    @abstractmethod
     def detached(self, features: Features) -> Features:
         """The state with stored assignments, for the part of a sweep before the rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def redraw(self, key: Key, start: SweepStart, features: Features, design: Design) -> Features:
         """New assignments, births and deaths."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self, start: SweepStart, features: Features, design: Design) -> Features:
         """The old assignments, in the order that a sweep gave them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sums(self, features: Features) -> tuple[np.ndarray, np.ndarray, float]:
         """Z'Z, Z'X of the live features, and the sum of squares of all entries."""
-        raise NotImplementedError
 
+    @abstractmethod
     def probed(self, features: Features) -> np.ndarray:
         """Assignments of the rows that are watched, after :meth:`sums`; (P, room)."""
-        raise NotImplementedError
 
     def advance(
         self, key: Key, span: Span, features: Features, tuning: Tuning, design: Design
@@ -165,11 +166,17 @@ class HostRows(Rows):
 def kept(features: Features, packed: np.ndarray, gram: Any, cross: Any, n_rows: int) -> Draw:
     """A draw from the state of a chain, packed assignments and sums over the rows."""
     n_live = int(features.n_live)
-    directions, lengths = (np.asarray(part)[:n_live] for part in features.components)
-    vectors = lengths[:, None] * directions
+    vectors = vectors_of(features)
     hyper = jax.device_get(features.hyper)
     worths = worth(vectors, float(hyper.noise_variance), gram, cross, n_rows)
     return Draw(np.asarray(features.weights)[:n_live], vectors, hyper, packed, worths)
+
+
+def vectors_of(features: Features) -> np.ndarray:
+    """The live features in NumPy: there is nothing to compile."""
+    n_live = int(features.n_live)
+    directions, lengths = (np.asarray(part)[:n_live] for part in features.components)
+    return lengths[:, None] * directions
 
 
 # ---------------------------------------------------------------- rows for compiled programs

@@ -38,7 +38,7 @@ class ImputedRows(MemoryRows):
         """Put values into the missing entries."""
         self._entries()[self._at] = values
         for cached in ("energy", "row_energy", "arrays"):  # computed from the old values
-            self.__dict__.pop(cached, None)
+            vars(self).pop(cached, None)
 
     def start_search(self) -> None:
         """First guess of the missing entries: the mean of the observed entries of each column."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, csr, kept
+from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, csr, kept, vectors_of
 from wideangle.latent_features.sampler.assignments import sweep_rows
 from wideangle.latent_features.sampler.sweep import (
     SweepStart,
@@ -257,8 +257,7 @@ class MemoryRows(HostRows):
         """The state as a draw."""
         n_live = int(features.n_live)
         assignments = np.ascontiguousarray(np.asarray(features.assignments)[:, :n_live])
-        vectors = np.asarray(features.components.vectors)[:n_live]
-        cross = self.cross_observed(assignments, vectors)
+        cross = self.cross_observed(assignments, vectors_of(features))
         packed = np.packbits(assignments, axis=1)
         return kept(features, packed, gram_of(assignments), cross, self.n_rows)
 

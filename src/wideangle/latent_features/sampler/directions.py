@@ -7,9 +7,9 @@ direction, times its own prior, is a von Mises-Fisher distribution,
           b_k = \sum_n z_{nk}\Bigl(x_n - \sum_{j\ne k} z_{nj}w_j\Bigr),
 
 which is the proposal; the terms of later features, whose mean directions change, decide (always
-accepted where directions do not repel). Lengths move by slice sampling in the logarithm. On a GPU,
-where K small steps in a row cost more than many large ones at once, Hamiltonian trajectories move
-all directions and then all lengths.
+accepted where directions do not repel). Lengths move by a Metropolis step around their mode. On a
+GPU, where K small steps in a row cost more than many large ones at once, Hamiltonian trajectories
+move all directions and then all lengths.
 
 Differs from the paper: its conditional of a direction has lengths in the terms of later features,
 :math:`\sigma` for :math:`\sigma^2`, sums over rows that do not use the feature, and its conditional
@@ -26,7 +26,6 @@ from jax import lax
 
 from wideangle.infer.geodesic_hmc import geodesic_hmc
 from wideangle.infer.kernel import DualAveraging, Info, accept, make_info
-from wideangle.infer.slice import on_log_scale, slice_sampler
 from wideangle.latent_features.state import Design, Features, FeatureStats, Hyper, log_lik
 from wideangle.priors.mutual_angular import MutualAngular, direction_of, pulls, sums_before
 from wideangle.sphere import vmf
@@ -34,6 +33,8 @@ from wideangle.types import Array, Components, Key, Scalar
 
 LEAPFROG = 10
 """Gradients per Hamiltonian trajectory."""
+FAR = 40.0
+"""Distance from the mode, in the logarithm of a length, at which its density is zero."""
 
 
 TARGETS = {"directions": 0.8, "lengths": 0.8}
@@ -129,8 +130,12 @@ def _move_in_turn(
         cross, square = sums_before(directions @ directions.T, live)
     lengths_kernel = _length_kernel(hyper, design)
 
-    def visit(k: Array, turn: _Turn) -> _Turn:
-        key_direction, key_accept, key_length = jax.random.split(jax.random.fold_in(key, k), 3)
+    n_visits = design.n_passes * features.n_live
+
+    def visit(i: Array, turn: _Turn) -> _Turn:
+        k = i % features.n_live
+        turn = turn._replace(resultant=jnp.where(k == 0, 0.0, turn.resultant))
+        key_direction, key_accept, key_length = jax.random.split(jax.random.fold_in(key, i), 3)
         others = jnp.where(index == k, 0.0, stats.gram[k] * turn.lengths)
         pull = stats.cross[k] - others @ turn.directions
         natural = turn.lengths[k] / hyper.noise_variance * pull - kappa * direction_of(
@@ -154,9 +159,9 @@ def _move_in_turn(
     start = _Turn(
         directions, lengths, cross, square, jnp.zeros_like(directions[0]), jnp.zeros_like(kappa)
     )
-    end = lax.fori_loop(0, features.n_live, visit, start)
-    rate = end.accepted / jnp.maximum(features.n_live, 1)
-    moved = Moved(make_info(rate, evaluations=features.n_live), make_info(1.0))
+    end = lax.fori_loop(0, n_visits, visit, start)
+    rate = end.accepted / jnp.maximum(n_visits, 1)
+    moved = Moved(make_info(rate, evaluations=n_visits), make_info(1.0))
     return features._replace(components=Components(end.directions, end.lengths)), moved
 
 
@@ -181,26 +186,38 @@ def _judge(
 
 
 def _length_kernel(hyper: Hyper, design: Design):
-    r"""Slice move of one length, :math:`(a-1)\log r - \beta r + (b r - m r^2/2)/\sigma^2`."""
+    r"""Metropolis move of one length to a point that does not depend on it.
+
+    In :math:`u = \log r` the log density is :math:`au + ce^u - de^{2u}/2`, which has one mode. The
+    proposal is a Cauchy distribution there, as wide as the curvature says.
+    """
+    shape = design.magnitude_shape
 
     def move(key: Key, length: Scalar, pull: Scalar, count: Scalar) -> Scalar:
-        def density(value: Scalar) -> Scalar:
-            prior = (design.magnitude_shape - 1) * jnp.log(value) - hyper.rate * value
-            return prior + (pull * value - 0.5 * count * value**2) / hyper.noise_variance
+        c, d = pull / hyper.noise_variance - hyper.rate, count / hyper.noise_variance
+        root = jnp.sqrt(c**2 + 4 * shape * d)
+        mode = jnp.where(c > 0, (c + root) / (2 * d), 2 * shape / (root - c))
+        width = 1 / jnp.sqrt(shape + d * mode**2)
 
-        # The width of the slice, guessed from everything except the length itself.
-        many = jnp.maximum(count, 1.0)
-        guess = (
-            4
-            * jnp.sqrt(hyper.noise_variance * many)
-            / jnp.maximum(pull, jnp.sqrt(hyper.noise_variance * many))
-        )
-        kernel = on_log_scale(slice_sampler(width=jnp.clip(guess, 1e-3, 2.0)))
-        state = kernel.init(length, density)
-        state, _ = kernel.step(key, state, density)
-        return state.position
+        def density(value: Scalar, place: Scalar) -> Scalar:
+            """Of the logarithm, relative to the proposal; ``place`` is where it is around it."""
+            own = shape * jnp.log(value) + c * value - 0.5 * d * value**2
+            return own - _log_cauchy(place)
+
+        key_place, key_accept = jax.random.split(key)
+        place = jax.random.cauchy(key_place, dtype=length.dtype)
+        # Far out the density is zero in this precision; a length of zero would mark padding.
+        new = mode * jnp.exp(jnp.clip(width * place, -FAR, FAR))
+        old_place = jnp.log(length / mode) / width
+        accepted, _ = accept(key_accept, density(new, place) - density(length, old_place))
+        return jnp.where(accepted, new, length)
 
     return move
+
+
+def _log_cauchy(place: Scalar) -> Scalar:
+    """Log density of the proposal of a length, up to a constant."""
+    return -jnp.log1p(place**2)
 
 
 def _move_together(

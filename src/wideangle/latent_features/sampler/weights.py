@@ -36,6 +36,7 @@ from wideangle.latent_features.state import (
     smallest_active,
 )
 from wideangle.priors import stick_breaking
+from wideangle.priors.gamma import draw_gamma
 from wideangle.priors.mutual_angular import direction_of, log_density, pull_in_order
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise
@@ -137,7 +138,7 @@ def draw_lengths(key: Key, hyper: Hyper, shape: tuple[int, ...], design: Design)
     dtype = hyper.rate.dtype
     if design.features == "gaussian":
         return jnp.zeros(shape, dtype)
-    unit = jax.random.gamma(key, jnp.asarray(design.magnitude_shape, dtype), shape, dtype)
+    unit = draw_gamma(key, jnp.full(shape, design.magnitude_shape, dtype))
     return jnp.maximum(unit / hyper.rate, jnp.finfo(dtype).tiny)
 
 
@@ -327,7 +328,6 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
     active = counts > 0
     key_weights, key_picks, key_accept = jax.random.split(key, 3)
     index = jnp.arange(features.room)
-    # All proposals are drawn beforehand: a weight takes two Gamma draws, which are slow.
     n_turns = 1 + design.n_relocations  # turn 0 moves all, and has no index
     n_active = jnp.maximum(jnp.sum(active), 1)
     picks = jax.random.randint(key_picks, (n_turns,), 0, n_active)
@@ -350,6 +350,8 @@ def relocate_all(key: Key, features: Features, level: Scalar, design: Design) ->
         return choose(accepted, _Ordering(weights, pull), now)
 
     start = _Ordering(features.weights, pull_in_order(cosines, features.weights))
+    # Relocations do not change how many features are active, so that may bound their number.
+    n_turns = jnp.minimum(n_turns, 1 + n_active)
     end = lax.fori_loop(0, n_turns, offer, start)
     order = jnp.argsort(-end.weights, stable=True)
     return reorder(features._replace(weights=end.weights), order, features.n_live)

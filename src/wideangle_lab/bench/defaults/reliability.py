@@ -68,7 +68,7 @@ def _sums(table: Summary) -> np.ndarray:
     """(bins, 3), in rows that count."""
     names = ("rows", "probability", "right")
     found = [np.array([fit["reliability"][name] for name in names]) for fit in known(table)]
-    return sum(found).T * _counts(table)
+    return np.sum(found, axis=0).T * _counts(table)
 
 
 def known(table: Summary) -> list[Any]:

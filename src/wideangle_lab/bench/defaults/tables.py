@@ -48,6 +48,9 @@ class Table(NamedTuple):
     n_seeds: int = N_SEEDS
     quantity: bool = False
     """Whether the target is a number; see :mod:`wideangle_lab.bench.regression`."""
+    shared: float | None = 1.0 / TRAIN_FRACTION - 1.0
+    """Test rows for each training row of splits that share rows; 0 for samples with common test
+    rows, None if all seeds have the same rows."""
 
     @property
     def compared(self) -> bool:
@@ -155,12 +158,14 @@ TABLES = {
     "wine": Table("Wine", partial(of_sklearn, datasets.load_wine)),
     "cancer": Table("Breast cancer", partial(of_sklearn, datasets.load_breast_cancer)),
     **{name: Table(title, partial(of_r, source)) for name, (title, source) in R_TABLES.items()},
-    "adult300": Table("Adult-9, 300 rows", partial(of_paper, "adult9", n_train=300)),
+    "adult300": Table("Adult-9, 300 rows", partial(of_paper, "adult9", n_train=300), shared=0.0),
     "digits": Table("Digits", partial(of_sklearn, datasets.load_digits)),
-    "adult3000": Table("Adult-9, 3,000 rows", partial(of_paper, "adult9", n_train=3000)),
+    "adult3000": Table(
+        "Adult-9, 3,000 rows", partial(of_paper, "adult9", n_train=3000), shared=0.0
+    ),
     "rcv1": Table("RCV1", partial(of_paper, "rcv1_subsets")),
-    "building": Table("Building", partial(of_paper, "building")),
-    "adult9": Table("Adult-9", partial(of_paper, "adult9")),
+    "building": Table("Building", partial(of_paper, "building"), shared=None),
+    "adult9": Table("Adult-9", partial(of_paper, "adult9"), shared=None),
     "block-images": Table("Block-Images", partial(rows_of, "block_images"), False, 20),
     "digits-rows": Table("Digits", digits, False),
     "eeg": Table("EEG", partial(rows_of, "eeg"), False),

@@ -11,6 +11,7 @@ from wideangle_lab.bench.defaults.loop import FIT, RIVALS
 from wideangle_lab.bench.defaults.rivals import LOGISTIC
 from wideangle_lab.bench.defaults.tables import TABLES
 from wideangle_lab.bench.record import OURS
+from wideangle_lab.splits import Effect, over_splits
 
 SMALL = 5000
 """Largest number of training rows of a small table."""
@@ -24,6 +25,7 @@ BLOCK_SECONDS = 10.0
 BLOCK_SHARE = 19 / 20
 BLOCK_ESS = 20 * 0.011
 EEG_RHAT = 1.05
+UNKNOWN = Effect(math.nan, math.nan, math.nan, 0)
 
 
 class Summary(NamedTuple):
@@ -36,6 +38,8 @@ class Summary(NamedTuple):
     errors: Sequence[str]
     n_compared: int = 0
     """Seeds with both parts."""
+    excess: Effect = UNKNOWN
+    """Our log-loss above that of logistic regression, relative to its mean, paired by split."""
 
     @property
     def title(self) -> str:
@@ -55,7 +59,7 @@ class Summary(NamedTuple):
     @property
     def above(self) -> float:
         """Relative excess of our mean log-loss over that of logistic regression."""
-        return self.losses[OURS] / self.losses[LOGISTIC] - 1.0
+        return self.excess.mean
 
     @property
     def lowest(self) -> str:
@@ -103,7 +107,9 @@ def summaries(record: Mapping[str, Any]) -> list[Summary]:
         errors = [part["error"] for part in parts if "error" in part]
         if fits or errors:
             both = with_both_parts(cells)
-            found.append(Summary(name, fits, losses_of(both), errors, len(both)))
+            losses = losses_of(both)
+            excess = excess_of(both, TABLES[name].shared)
+            found.append(Summary(name, fits, losses, errors, len(both), excess))
     return found
 
 
@@ -121,6 +127,19 @@ def losses_of(both: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {OURS: mean(cell[FIT]["log_loss"] for cell in both)} | {
         name: mean(cell[RIVALS][RIVALS][name]["log_loss"] for cell in both) for name in shared
     }
+
+
+def excess_of(both: Sequence[Mapping[str, Any]], shared: float | None) -> Effect:
+    """Our log-loss above that of logistic regression, relative to its mean.
+
+    Seeds that have the same rows count as one split, without an interval.
+    """
+    if not both:
+        return UNKNOWN
+    linear = [cell[RIVALS][RIVALS][LOGISTIC]["log_loss"] for cell in both]
+    own = [cell[FIT]["log_loss"] for cell in both]
+    more = [(a - b) / mean(linear) for a, b in zip(own, linear, strict=True)]
+    return over_splits([mean(more)], 0.0) if shared is None else over_splits(more, shared)
 
 
 def targets(tables: Sequence[Summary]) -> list[Target]:
@@ -148,7 +167,7 @@ def _logistic(tables: Sequence[Summary]) -> Target:
     if not tables:
         return Target(wish, "", None)
     over = [table for table in tables if table.above > ABOVE]
-    said = ", ".join(f"{table.title} {table.above:+.0%}" for table in over)
+    said = ", ".join(f"{table.title} {table.excess.text('+.0%')}" for table in over)
     worst = max(tables, key=lambda table: table.above)
     said = said or f"at most {worst.above:+.1%} ({worst.title})"
     return Target(wish, said, not over)
