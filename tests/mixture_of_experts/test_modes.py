@@ -197,7 +197,7 @@ def test_a_mode_that_predicts_worse_than_a_guess_says_so():
     classes = Data(np.zeros((20, 1)), np.arange(20) % 2, np.ones(20))
     entropy = -np.log(2.0)
     modes._warn_if_useless(entropy + 0.1, classes)
-    with pytest.warns(UserWarning, match="worse than class frequencies alone .*inference='mcmc'"):
+    with pytest.warns(UserWarning, match="worse than class frequencies alone .*inference 'mcmc'"):
         modes._warn_if_useless(entropy - 0.1, classes)
     numbers = norm.ppf((np.arange(200) + 0.5) / 200).astype(np.float32)
     quantity = Data(np.zeros((200, 1)), numbers, np.ones(200))
