@@ -120,12 +120,12 @@ def _cut_off(key, features, rows, moved, design):
     return moved
 
 
-def worst_change(monkeypatch, fallback, design=POWER_LAW):
+def worst_change(monkeypatch, fallback, design=POWER_LAW, n=6000):
     """Of sweeps that may begin with at most 12 features."""
     monkeypatch.setattr(lfm_state, "WIDE", 0)
     monkeypatch.setattr(calibration, "sweep", _or_else(fallback))
     room = 12 + design.n_spare
-    verdict = geweke(design, pitman_yor, n=6000, n_sweeps=6, room=room, seed=4)
+    verdict = geweke(design, pitman_yor, n=n, n_sweeps=6, room=room, seed=4)
     assert verdict.n_overflow > 600
     return measured("max |z|", verdict.worst, LIMIT)
 
@@ -145,4 +145,4 @@ def test_a_wrong_end_of_room_is_noticed(monkeypatch, fault):
 @pytest.mark.slow
 def test_births_that_could_not_be_undone_are_noticed(monkeypatch):
     monkeypatch.setattr(births, "most_slots", lambda pool, design: pool.weights.shape[0])
-    assert worst_change(monkeypatch, _left_alone, MANY_BIRTHS) > LIMIT
+    assert worst_change(monkeypatch, _left_alone, MANY_BIRTHS, n=16_000) > LIMIT

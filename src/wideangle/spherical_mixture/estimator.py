@@ -108,7 +108,8 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
     Notes
     -----
     A row of zeros has no direction: fits leave it out, its cluster probabilities are the weights,
-    and its density is that of the uniform distribution. A row of weight w counts as w rows.
+    and its density is that of the uniform distribution. A row of weight w counts as w rows,
+    which chains keep in one cluster.
 
     Examples
     --------
