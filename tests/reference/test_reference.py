@@ -92,7 +92,7 @@ SAMPLERS = {
     "clusters-infinite gibbs": Sampling(n_warmup=300, n_draws=3000),
 }
 OPEN = pytest.mark.xfail(
-    reason="mean log-likelihood 0.2 to 0.3 nats below the reference; cause not known",
+    reason="the mean log-likelihood is below the reference; cause not known",
     strict=False,  # whether it is beyond the limit depends on the seed
 )
 CASES = [pytest.param(case, marks=OPEN if "pitman-yor" in case else ()) for case in SAMPLERS]

@@ -27,12 +27,13 @@ def kill(*arguments, out):
 
 
 def test_killed_at_random_moments(tmp_path):
-    done = kill("--times", "23", out=tmp_path / "kill.json")
+    done = kill("--times", "30", out=tmp_path / "kill.json")
     assert done.returncode == 0, done.stdout + done.stderr
     table = json.loads((tmp_path / "kill.json").read_text())["summary"]
-    assert sum(row["trials"] for row in table) == len(table) == 23
+    assert sum(row["trials"] for row in table) == 30
+    assert len(table) == 23
     # Moments are drawn from the time of an earlier fit, and some fits end before theirs.
-    assert sum(row["killed"] for row in table) > 23 // 2
+    assert sum(row["killed"] for row in table) >= 15
     assert not any(row["wrong"] for row in table)
 
 
