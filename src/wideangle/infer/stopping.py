@@ -34,8 +34,9 @@ AGAIN = 1.1
 """The same after a check that they passed."""
 APART = 1.1
 """R-hat above which chains may be in different modes; they are if it does not decrease."""
-MODES_AFTER = 4.0
-"""Growth over which the variance between the means of chains that mix falls by this factor."""
+MODES_AFTER = 8.0
+"""Growth over which the variance between the means of chains that mix falls by this factor. With
+half of that, slow chains were taken for chains in different modes."""
 
 Watched = Mapping[str, np.ndarray]
 """Draws of the watched quantities, axes (chain, draw, ...)."""
