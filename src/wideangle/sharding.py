@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -83,24 +82,6 @@ def join(
         shutdown_timeout_seconds=patience_seconds,
         **options,
     )
-    _calm_exchange()
-
-
-def _calm_exchange() -> None:
-    """Let computations have a core before the thread that exchanges their results.
-
-    Where another process is ahead, that thread of gloo asks without pause for what has come, on
-    the core on which this process tries to catch up.
-    """
-    tasks = Path("/proc/self/task")
-    if not tasks.exists():  # only Linux gives threads priorities of their own
-        return
-    before = set(os.listdir(tasks))
-    jax.devices()  # starts it
-    name = (tasks / str(os.getpid()) / "comm").read_text()
-    for thread in set(os.listdir(tasks)) - before:
-        if (tasks / thread / "comm").read_text() == name:  # threads of computations have others
-            os.setpriority(os.PRIO_PROCESS, int(thread), 19)
 
 
 def current_mesh() -> Mesh | None:

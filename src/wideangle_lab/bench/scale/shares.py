@@ -103,13 +103,17 @@ def _named(name: str, times: np.ndarray) -> dict[str, float]:
 
 
 def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[dict[str, Any]]:
-    """One device; then 2, 4, ... devices in one process and in as many processes; one core each."""
+    """One device; 2, 4, ... devices in one process, and in as many processes; one core each.
+
+    Last as many fits side by side that know nothing of each other: what the machine allows.
+    """
     counts = [2**i for i in range(1, 5) if 2**i <= len(cores)]
-    plans = [(1, 1), *((n, 1) for n in counts), *((1, n) for n in counts)]
+    plans = [(1, 1, 1), *((n, 1, 1) for n in counts), *((1, n, 1) for n in counts)]
     found = []
-    for devices, processes in plans:
-        measured = _together(rows, columns, n_experts, devices, processes, cores)
-        found.append({"devices": devices, "processes": processes, **measured})
+    for devices, processes, fits in [*plans, *((1, 1, n) for n in counts)]:
+        size = {"rows": rows, "columns": columns, "n_experts": n_experts}
+        measured = _together(size, devices, processes, fits, cores)
+        found.append({"devices": devices, "processes": processes, "fits": fits, **measured})
         for name in ("gradient", "pass", "stream"):
             alone = found[0][f"{name}_seconds"]
             faster = alone / found[-1][f"{name}_seconds"]
@@ -118,29 +122,21 @@ def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[di
 
 
 def _together(
-    rows: int, columns: int, n_experts: int, devices: int, processes: int, cores: list[int]
+    size: dict[str, int], devices: int, processes: int, fits: int, cores: list[int]
 ) -> dict[str, float]:
+    """All processes at once: seconds of the slowest one, core seconds of all."""
     with socket.socket() as one:
         one.bind(("localhost", 0))
         port = one.getsockname()[1]
+    flags = f"{ONE_THREAD} --xla_force_host_platform_device_count={devices}"
+    job = [sys.executable, "-m", "wideangle_lab.bench.scale.jobs", "share"]
     running = []
-    for process in range(processes):
+    for process in range(processes * fits):
         pinned = cores[process * devices : (process + 1) * devices]
-        options = {
-            "rows": rows, "columns": columns, "n_experts": n_experts,
-            "processes": processes, "process": process, "port": port,
-        }  # fmt: skip
-        options["cores"] = pinned
-        flags = f"{ONE_THREAD} --xla_force_host_platform_device_count={devices}"
+        options = {**size, "processes": processes, "process": process, "port": port}
         running.append(
             subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "wideangle_lab.bench.scale.jobs",
-                    "share",
-                    json.dumps(options),
-                ],
+                [*job, json.dumps(options | {"cores": pinned})],
                 env=os.environ | {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 text=True,
@@ -150,5 +146,9 @@ def _together(
     if any(process.returncode for process in running):
         raise RuntimeError(f"{devices} devices, {processes} processes: one of them failed")
     every = [json.loads(output.splitlines()[-1]) for output in outputs]
-    cores_of = {name: sum(one[name] for one in every) for name in every[0] if "_cpu_" in name}
-    return every[0] | cores_of
+    return {
+        name: sum(one[name] for one in every)
+        if "_cpu_" in name
+        else max(one[name] for one in every)
+        for name in every[0]
+    }
