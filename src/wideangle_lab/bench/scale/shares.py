@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 REPEATS, GRADIENTS = 5, 8
-PASSES = 1, 6
+PASSES = 1, 4
 """Of two fits, whose difference is that of whole passes."""
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -105,15 +105,16 @@ def _named(name: str, times: np.ndarray) -> dict[str, float]:
 def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[dict[str, Any]]:
     """One device; 2, 4, ... devices in one process, and in as many processes; one core each.
 
-    Last as many fits side by side that know nothing of each other: what the machine allows.
+    Last one fit for each core, which know nothing of each other: what the machine allows.
     """
     counts = [2**i for i in range(1, 5) if 2**i <= len(cores)]
     plans = [(1, 1, 1), *((n, 1, 1) for n in counts), *((1, n, 1) for n in counts)]
     found = []
-    for devices, processes, fits in [*plans, *((1, 1, n) for n in counts)]:
+    for devices, processes, fits in [*plans, (1, 1, counts[-1])]:
         size = {"rows": rows, "columns": columns, "n_experts": n_experts}
         measured = _together(size, devices, processes, fits, cores)
         found.append({"devices": devices, "processes": processes, "fits": fits, **measured})
+        print(json.dumps(found[-1]), flush=True)
         for name in ("gradient", "pass", "stream"):
             alone = found[0][f"{name}_seconds"]
             faster = alone / found[-1][f"{name}_seconds"]
