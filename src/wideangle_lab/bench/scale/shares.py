@@ -110,7 +110,7 @@ def shares(rows: int, columns: int, n_experts: int, cores: list[int]) -> list[di
     counts = [2**i for i in range(1, 5) if 2**i <= len(cores)]
     plans = [(1, 1, 1), *((n, 1, 1) for n in counts), *((1, n, 1) for n in counts)]
     found = []
-    for devices, processes, fits in [*plans, (1, 1, counts[-1])]:
+    for devices, processes, fits in [*plans, *((1, 1, n) for n in counts[-1:])]:
         size = {"rows": rows, "columns": columns, "n_experts": n_experts}
         measured = _together(size, devices, processes, fits, cores)
         found.append({"devices": devices, "processes": processes, "fits": fits, **measured})
