@@ -24,10 +24,9 @@ from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
-    Typical,
-    Whitening,
+    Sampler,
+    Setting,
     draw_point,
-    fisher_whitening,
     scales_of,
     weights_of,
 )
@@ -41,8 +40,9 @@ from wideangle.mixture_of_experts.likelihood import (
     score,
 )
 from wideangle.mixture_of_experts.quantities import GaussianExperts
-from wideangle.mixture_of_experts.sampling import SAMPLERS, Sampler, Setting, fit_many
+from wideangle.mixture_of_experts.sampling import SAMPLERS, fit_many
 from wideangle.mixture_of_experts.task import GATE_SCALE, Task
+from wideangle.mixture_of_experts.whitened import Typical, Whitening, fisher_whitening
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.components import (
     MEAN_SCALE,
