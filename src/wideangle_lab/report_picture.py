@@ -1,7 +1,8 @@
 """The picture of the README: a screenshot of a report.
 
-``wideangle demo -o demo``, then
-``python -m wideangle_lab.report_picture demo/experts/report.html docs/images/report.png``. Needs a
+With ``tumours.csv`` of the quick start: ``wideangle train moe tumours.csv --target benign -o run``,
+``wideangle report run``, then
+``python -m wideangle_lab.report_picture run/report.html docs/images/report.png``. Needs a
 Chromium and the package playwright of the extra ``dev``.
 """
 
