@@ -13,30 +13,32 @@ from marks import first_quick
 from mutants import mutant
 from statistical import measured
 from wideangle.infer.geodesic_hmc import geodesic_hmc
-from wideangle.mixture_of_experts import coordinates
+from wideangle.mixture_of_experts import coordinates, whitened
 from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.coordinates import (
     Coordinates,
     Point,
     Priors,
     Problem,
-    Typical,
     draw_point,
-    fisher_whitening,
     from_vectors,
     log_joint,
     log_prior,
     log_volume,
-    refine,
     scales_of,
     to_vectors,
-    unwhiten,
     weights_of,
-    whiten,
 )
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import Pair, log_lik
 from wideangle.mixture_of_experts.quantities import GaussianExperts
+from wideangle.mixture_of_experts.whitened import (
+    Typical,
+    fisher_whitening,
+    refine,
+    unwhiten,
+    whiten,
+)
 from wideangle.priors.components import GaussianComponents, HierarchicalComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
 from wideangle.priors.mutual_angular import MutualAngular
@@ -231,7 +233,7 @@ def test_log_joint_is_prior_plus_likelihood(name, key):
 @pytest.mark.parametrize("expert", [SoftmaxExperts(3), GaussianExperts()], ids=["alike", "apart"])
 def test_whitening_has_an_inverse_and_the_jacobian_it_says(name, expert, whole, key, monkeypatch):
     if not whole:
-        monkeypatch.setattr(coordinates, "WIDEST", 0)
+        monkeypatch.setattr(whitened, "WIDEST", 0)
     task = problem(name, expert)
     points = [draw_point(k, task.priors) for k in jax.random.split(key, 4)]
     whitening = whitening_of(task, *points)

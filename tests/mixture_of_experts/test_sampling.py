@@ -11,27 +11,22 @@ import scipy.sparse as sp
 from infer.invariance import FAIL, PASS
 from mutants import mutant
 from statistical import measured, z_score_of_chains
-from wideangle.mixture_of_experts import coordinates
+from wideangle.mixture_of_experts import coordinates, polar, whitened
 from wideangle.mixture_of_experts import sampling as moe_mcmc
 from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.coordinates import (
     Priors,
     Problem,
-    Typical,
+    Setting,
     draw_point,
-    fisher_whitening,
     scales_of,
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data, sample
 from wideangle.mixture_of_experts.likelihood import Pair, Weights, predict
-from wideangle.mixture_of_experts.sampling import (
-    SAMPLERS,
-    Setting,
-    fit_mcmc,
-    learn_priors,
-)
+from wideangle.mixture_of_experts.sampling import SAMPLERS, fit_mcmc, learn_priors
 from wideangle.mixture_of_experts.task import NEITHER, Task
+from wideangle.mixture_of_experts.whitened import Typical, fisher_whitening
 from wideangle.priors import components
 from wideangle.priors.components import GaussianComponents, HierarchicalComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents
@@ -174,7 +169,7 @@ OF_THE_HIERARCHY = {
 BROKEN = {
     "no free length": ("hmc", coordinates, LENGTHS + " + square", LENGTHS),
     "no log-length Jacobian": ("hmc", coordinates, LENGTHS, "0.0"),
-    "no Jacobian of the stretch": ("hmc", coordinates, "volume = -away", "volume = 0.0 * away"),
+    "no Jacobian of the stretch": ("hmc", whitened, "volume = -away", "volume = 0.0 * away"),
     "no common vector in the prior": (
         "hmc",
         coordinates,
@@ -197,13 +192,13 @@ BROKEN = {
     ),
     "no Jacobian on the sphere": (
         "geodesic",
-        moe_mcmc,
+        polar,
         "_log_polar(parts(latents), setting.problem) + jacobian",
         "_log_polar(parts(latents), setting.problem)",
     ),
     "prior counted twice": (
         "metropolis",
-        moe_mcmc,
+        polar,
         "gate + experts + log_lik(",
         "gate + 2.0 * experts + log_lik(",
     ),
@@ -211,17 +206,18 @@ BROKEN = {
 
 
 def broken_samplers(case):
-    _, module, old, new = BROKEN[case]
+    sampler, module, old, new = BROKEN[case]
     kept = {"PolarComponents": PolarComponents, "HierarchicalComponents": HierarchicalComponents}
+    names = {}
     if module is components:
         broken = mutant(module, old, new).log_exponential
-        module, old, new = coordinates, "FEW_DRAWS = 10", "FEW_DRAWS = 11"
+        module, old, new = coordinates, *["class Coordinates"] * 2  # as it is
         kept["log_exponential"] = broken
     if module is coordinates:
         broken = mutant(module, old, new, **kept)
-        names = {name: getattr(broken, name) for name in ("log_joint", "unwhiten")}
-        return mutant(moe_mcmc, "MOST = 256", "MOST = 255", **names).SAMPLERS
-    return mutant(module, old, new).SAMPLERS
+        names = {"log_joint": broken.log_joint}
+        module, old, new = whitened, "MOST = 256", "MOST = 255"
+    return {sampler: getattr(mutant(module, old, new, **names), sampler)()}
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -8,7 +8,8 @@ import pytest
 
 PROGRAM = """
 import jax, jax.numpy as jnp
-from wideangle.mixture_of_experts.coordinates import Priors, Typical, fisher_whitening
+from wideangle.mixture_of_experts.coordinates import Priors
+from wideangle.mixture_of_experts.whitened import Typical, fisher_whitening
 from wideangle.mixture_of_experts.classes import LogisticExperts
 from wideangle.mixture_of_experts.likelihood import Weights
 from wideangle.mixture_of_experts.data import Data

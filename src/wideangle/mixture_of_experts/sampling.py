@@ -1,25 +1,16 @@
-r"""Sampling the posterior of a mixture of experts.
+"""Sampling the posterior of a mixture of experts: starts, warm-up, and chains that can go on.
 
-``"hmc"``
-    Hamiltonian Monte Carlo in whitened coordinates (see ``mixture_of_experts/coordinates.py``),
-    the default.
-``"geodesic"``
-    Hamiltonian Monte Carlo along great circles for directions, together with log-lengths.
-``"metropolis"``
-    The paper's random walk: von Mises-Fisher steps for directions, truncated normal steps for
-    lengths, one component at a time, with the correction the truncation needs.
-
-In all of them the choice of expert is summed out.
+The moves are those of ``whitened.py`` (the default) or ``polar.py``. In all of them the choice of
+expert is summed out.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from wideangle.infer.geodesic_hmc import geodesic_hmc
-from wideangle.infer.kernel import Update, sweep, within
-from wideangle.infer.metropolis import each_row, positive_walk, vmf_walk
 from wideangle.infer.program import on_cpu
 from wideangle.infer.run import Run, run_many
 from wideangle.infer.stopping import until_all_converged
@@ -37,32 +25,29 @@ from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
-    Typical,
-    Whitening,
+    Sampler,
+    Setting,
     as_weights,
-    common_of,
-    fisher_whitening,
     flat_experts,
-    log_joint,
     point_of,
-    refine,
     scales_of,
-    unwhiten,
     weights_of,
-    whiten,
 )
 from wideangle.mixture_of_experts.data import Data, for_sampling, sample, scattered, shard
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, log_lik
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights
+from wideangle.mixture_of_experts.polar import geodesic, metropolis
 from wideangle.mixture_of_experts.predict import trace
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, checkpoint_of
+from wideangle.mixture_of_experts.whitened import Typical, fisher_whitening, hmc, refine
 from wideangle.posterior import Draws, evenly
 from wideangle.priors.learning import update_prior
 from wideangle.settings import AUTO
 from wideangle.sharding import current_mesh
 from wideangle.storage import Checkpoint
-from wideangle.types import Array, Components, Key, Scalar
+from wideangle.types import Components, Key
 
+SAMPLERS = {"hmc": hmc(), "geodesic": geodesic(), "metropolis": metropolis()}
 N_WARMUP = 500
 """Default number of steps before the first draw."""
 MAX_TIME = 120.0
@@ -73,48 +58,6 @@ FISHER_ROWS = 4096
 """Most rows that the information is summed over; beyond that, a random sample of them."""
 N_TYPICAL = 8
 """Points of each chain over which the information is averaged."""
-HALF_TURN = math.pi
-"""Longest trajectory. In coordinates in which the posterior is a standard Gaussian, a quarter of a
-turn makes a draw independent of the one before; lengths are spread evenly around it, since for any
-single length some functions of the weights return to their old values."""
-MOST = 256
-"""Largest number of gradients in a trajectory."""
-GEODESIC_STEPS = 16
-"""The same along great circles."""
-GOLDEN = np.uint32(2654435769)
-"""The golden ratio in units of 2^-32: its multiples fill the unit interval evenly."""
-
-
-class Polar(NamedTuple):
-    """State of the samplers on spheres: log-lengths and directions."""
-
-    gate: Array
-    gate_log_length: Array
-    experts: Array
-    experts_log_length: Array
-
-
-Walk: TypeAlias = Pair[Components]
-"""State of the random walk."""
-
-
-class Setting(NamedTuple):
-    """Posterior and coordinates that chains move in."""
-
-    problem: Problem
-    whitening: Whitening
-    """Coordinates of the Hamiltonian sampler; the others do not use it."""
-
-
-class Sampler(NamedTuple):
-    """What one sampler needs: how to start, move, and read off the weights."""
-
-    enter: Callable[[Point, Setting], Any]
-    """From coordinates to latents; the setting has no data yet."""
-    recipe: Callable[[dict[str, Scalar], Setting], Update]
-    collect: Callable[[Any, Setting], dict[str, Any]]
-    steps: dict[str, float]
-    targets: dict[str, float]
 
 
 def fit(key: Key, task: Task, data: Data) -> Fitted:
@@ -421,117 +364,3 @@ def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:
             for prior, draws, wanted in zip(priors, vectors, learn, strict=True)
         )
     )
-
-
-def trajectory_steps(step: Scalar, iteration: Array) -> Array:
-    """Gradients per trajectory; lengths are a low-discrepancy sequence on (0, half a turn).
-
-    >>> [int(trajectory_steps(0.1, i)) for i in range(4)]
-    [1, 20, 8, 27]
-    """
-    share = (jnp.asarray(iteration).astype(jnp.uint32) * GOLDEN).astype(jnp.float32) / 2.0**32
-    return jnp.clip(jnp.ceil(HALF_TURN * share / step), 1, MOST).astype(jnp.int32)
-
-
-def _whitened() -> Sampler:
-    def enter(x: Point, setting: Setting) -> dict[str, Point]:
-        return {"u": whiten(setting.whitening, x)}
-
-    def recipe(steps: dict[str, Scalar], setting: Setting) -> Update:
-        def density(latents: dict[str, Point]) -> Scalar:
-            x, log_jacobian = unwhiten(setting.whitening, latents["u"])
-            return log_joint(x, setting.problem) + log_jacobian
-
-        step = steps["weights"]
-        n_steps = trajectory_steps(step, steps["iteration"])
-        kernel = geodesic_hmc(step, n_steps, sphere=False, jitter=0.0)
-        return sweep(weights=within(kernel, "u", density))
-
-    def collect(latents: dict[str, Point], setting: Setting) -> dict[str, Any]:
-        (x, _), problem = unwhiten(setting.whitening, latents["u"]), setting.problem
-        weights = weights_of(problem.priors, x, problem.expert)
-        values = _draw(weights, problem) | {"scales": scales_of(problem.priors, x)}
-        common = common_of(problem.priors.experts, x.experts)
-        return values if common is None else values | {"common": common}
-
-    return Sampler(enter, recipe, collect, {"weights": 0.1}, {"weights": 0.85})
-
-
-def _polar_weights(components: Pair[Components], problem: Problem) -> Weights:
-    gate, experts = components
-    return as_weights(gate.vectors, experts.vectors, problem.expert.n_outputs)
-
-
-def _log_polar(components: Pair[Components], problem: Problem) -> Scalar:
-    gate, experts = map(lambda prior, one: prior.log_prob_polar(one), problem.priors, components)
-    weights = _polar_weights(components, problem)
-    return gate + experts + log_lik(problem.expert, weights, problem.data)
-
-
-def _components_of(x: Point, problem: Problem) -> Pair[Components]:
-    weights = weights_of(problem.priors, x, problem.expert)
-    vectors = weights.gate, flat_experts(weights.experts)
-    return Pair(*map(Components.from_vectors, vectors))
-
-
-def _geodesic() -> Sampler:
-    names = Polar._fields
-    on_sphere = {name: not name.endswith("length") for name in names}
-
-    def parts(latents: Polar) -> Pair[Components]:
-        gate = Components(latents.gate, jnp.exp(latents.gate_log_length))
-        return Pair(gate, Components(latents.experts, jnp.exp(latents.experts_log_length)))
-
-    def enter(x: Point, setting: Setting) -> Polar:
-        gate, experts = _components_of(x, setting.problem)
-        lengths = (jnp.log(gate.magnitudes), jnp.log(experts.magnitudes))
-        return Polar(gate.directions, lengths[0], experts.directions, lengths[1])
-
-    def recipe(steps: dict[str, Scalar], setting: Setting) -> Update:
-        def density(latents: Polar) -> Scalar:
-            jacobian = jnp.sum(latents.gate_log_length) + jnp.sum(latents.experts_log_length)
-            return _log_polar(parts(latents), setting.problem) + jacobian
-
-        kernel = geodesic_hmc(steps["weights"], GEODESIC_STEPS, sphere=on_sphere)
-        return sweep(weights=within(kernel, names, density))
-
-    def collect(latents: Polar, setting: Setting) -> dict[str, Any]:
-        return _draw(_polar_weights(parts(latents), setting.problem), setting.problem)
-
-    return Sampler(enter, recipe, collect, {"weights": 0.02}, {"weights": 0.8})
-
-
-def _metropolis() -> Sampler:
-    walks = {
-        "gate_directions": ("gate.directions", vmf_walk),
-        "gate_lengths": ("gate.magnitudes", positive_walk),
-        "experts_directions": ("experts.directions", vmf_walk),
-        "experts_lengths": ("experts.magnitudes", positive_walk),
-    }
-
-    def enter(x: Point, setting: Setting) -> Walk:
-        return _components_of(x, setting.problem)
-
-    def recipe(steps: dict[str, Scalar], setting: Setting) -> Update:
-        def density(latents: Walk) -> Scalar:
-            return _log_polar(latents, setting.problem)
-
-        moves = {
-            name: within(each_row(walk(steps[name])), block, density)
-            for name, (block, walk) in walks.items()
-        }
-        return sweep(**moves)
-
-    def collect(latents: Walk, setting: Setting) -> dict[str, Any]:
-        return _draw(_polar_weights(latents, setting.problem), setting.problem)
-
-    # 0.234 for many coordinates, 0.44 for one: the classical optima of random walks
-    targets = {name: 0.234 if "directions" in name else 0.44 for name in walks}
-    return Sampler(enter, recipe, collect, dict.fromkeys(walks, 0.1), targets)
-
-
-def _draw(weights: Weights, problem: Problem) -> dict[str, Any]:
-    return {"weights": weights, "log_lik": log_lik(problem.expert, weights, problem.data)}
-
-
-SAMPLERS = {"hmc": _whitened(), "geodesic": _geodesic(), "metropolis": _metropolis()}

@@ -16,8 +16,9 @@ import scipy.sparse as sp
 
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.paper_methods import paper_method
-from wideangle.mixture_of_experts.sampling import SAMPLERS, trajectory_steps
+from wideangle.mixture_of_experts.sampling import SAMPLERS
 from wideangle.mixture_of_experts.sparse import on_host
+from wideangle.mixture_of_experts.whitened import trajectory_steps
 from wideangle_lab import datasets
 from wideangle_lab.bench import experts_sampling, works
 from wideangle_lab.bench.expert_problem import (

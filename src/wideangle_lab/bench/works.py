@@ -17,18 +17,13 @@ import numpy as np
 from wideangle.infer.ascent import Minibatches, ascend, begin
 from wideangle.infer.run import run
 from wideangle.mixture_of_experts.collapsed import Objective
-from wideangle.mixture_of_experts.coordinates import (
-    Priors,
-    Problem,
-    Typical,
-    fisher_whitening,
-    point_of,
-)
+from wideangle.mixture_of_experts.coordinates import Priors, Problem, Setting, point_of
 from wideangle.mixture_of_experts.data import Data, sample
 from wideangle.mixture_of_experts.guides import start
-from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS, Setting
+from wideangle.mixture_of_experts.sampling import FISHER_ROWS, SAMPLERS
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.variational import TABLE, rates_of, terms
+from wideangle.mixture_of_experts.whitened import Typical, fisher_whitening
 from wideangle_lab.bench import expert_problem as experts
 from wideangle_lab.bench import features
 from wideangle_lab.bench.harness import Size

@@ -46,17 +46,16 @@ from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
-    Typical,
+    Setting,
     as_weights,
-    fisher_whitening,
     point_of,
-    refine,
     scales_of,
     weights_of,
 )
 from wideangle.mixture_of_experts.data import Data, learn_scaling, scattered, usual_extreme
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, predict
-from wideangle.mixture_of_experts.sampling import N_TYPICAL, SAMPLERS, Setting
+from wideangle.mixture_of_experts.sampling import N_TYPICAL, SAMPLERS
+from wideangle.mixture_of_experts.whitened import Typical, fisher_whitening, refine
 from wideangle.posterior import evenly
 from wideangle.priors.components import MEAN_SCALE, HierarchicalComponents
 from wideangle.priors.mutual_angular import MutualAngular

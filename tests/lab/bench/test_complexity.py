@@ -17,18 +17,12 @@ from wideangle.latent_features.sampler import assignments
 from wideangle.latent_features.sampler.directions import steps_of
 from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.mixture_of_experts.collapsed import Objective, Terms
-from wideangle.mixture_of_experts.coordinates import (
-    Coordinates,
-    Metric,
-    Point,
-    Priors,
-    Problem,
-    Root,
-)
+from wideangle.mixture_of_experts.coordinates import Coordinates, Point, Priors, Problem, Setting
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import GaussianGuide, Guides
 from wideangle.mixture_of_experts.likelihood import Pair, Weights
-from wideangle.mixture_of_experts.sampling import SAMPLERS, Setting
+from wideangle.mixture_of_experts.sampling import SAMPLERS
+from wideangle.mixture_of_experts.whitened import Metric, Root
 from wideangle_lab.bench import expert_problem, works
 from wideangle_lab.bench import features as feature_bench
 from wideangle_lab.bench.harness import Size
