@@ -69,6 +69,7 @@ def render(run: Run) -> str:
         verdict=" ".join([shown.verdict(run), *_one_enough(run)]),
         cards=cards(run),
         cautions=cautions(run),
+        alike=_alike(run),
         parts=sorted(components, key=lambda part: -part.share),
         columns=shown.component_columns(run),
         first=max(components, key=lambda part: part.share, default=None),
@@ -120,7 +121,7 @@ def cautions(run: Run) -> list[str]:
             "No rows were held out: everything below is about rows that the model was fitted to, "
             "and looks better than it would on new ones."
         )
-    return list(dict.fromkeys([*sentences, *_alike(run), *run.presentation.cautions(run)]))
+    return list(dict.fromkeys([*sentences, *run.presentation.cautions(run)]))
 
 
 def _alike(run: Run) -> list[str]:
