@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from wideangle.base import Family
 from wideangle.checks import check_count, check_path, warn
 from wideangle.convergence import caution_of
-from wideangle.latent_features import files
+from wideangle.latent_features import files, score
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import (
     CLIMB,
@@ -35,7 +35,6 @@ from wideangle.latent_features.posterior import (
     some_draws,
     trace,
 )
-from wideangle.latent_features.predict import score
 from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows import home_of, on_device, rows_in_memory, rows_on_device
 from wideangle.latent_features.settings import (
@@ -283,7 +282,7 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         folder : path, optional
             Where assignments are kept during the fit; by default the system's temporary folder.
         """
-        from wideangle.latent_features.rows import disk
+        from wideangle.latent_features import disk
 
         self._validate_params()
         self._check_settings(source.shape[1])

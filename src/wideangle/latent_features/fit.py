@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 from wideangle.infer.run import COMPILING, Progress
 from wideangle.infer.stopping import Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
+from wideangle.latent_features.memory import MemoryRows, width_for
 from wideangle.latent_features.rows import Rows
-from wideangle.latent_features.rows.memory import MemoryRows, width_for
-from wideangle.latent_features.search.start import Start, find_features, nothing
 from wideangle.latent_features.settings import first_guess
+from wideangle.latent_features.start import Start, find_features, nothing
 from wideangle.latent_features.state import ROOMS, Design, Hyper
 from wideangle.machine_code import threads_of_loops, use_threads
 from wideangle.types import Key

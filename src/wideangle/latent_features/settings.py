@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from wideangle.latent_features.rows import Rows
-from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.start import Start
 from wideangle.latent_features.state import UNIT, Design, Gamma, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor

@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.settings import design_of, first_guess, learn_scaling
+from wideangle.latent_features.start import Start
 from wideangle.latent_features.state import with_room
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab import datasets

@@ -21,9 +21,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp
 
+from wideangle.latent_features.fields import RowFields, enumerate_rows, over_draws
+from wideangle.latent_features.importance import annealed_evidence, walk
 from wideangle.latent_features.posterior import DrawsOfChains
-from wideangle.latent_features.predict.annealed import annealed_evidence, walk
-from wideangle.latent_features.predict.fields import RowFields, enumerate_rows, over_draws
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import njit
 from wideangle.posterior import evenly
