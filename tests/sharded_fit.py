@@ -175,7 +175,8 @@ def collectives():
 
     def watched(*arguments):
         text = advance.lower(*arguments).compile().as_text()
-        found.extend(re.findall(r" (all-[a-z-]+|collective-[a-z-]+|reduce-scatter)\(", text))
+        kinds = "all-[a-z-]+|collective-[a-z-]+|reduce-scatter"
+        found.extend(re.findall(rf" = (.+?) ({kinds})\(", text))
         return advance(*arguments)
 
     ascent._advance = watched

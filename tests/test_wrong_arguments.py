@@ -16,6 +16,7 @@ from wideangle import (
     Maximise,
     MixtureOfExpertsClassifier,
     MixtureOfExpertsRegressor,
+    Sampling,
     SphericalMixture,
     registry,
 )
@@ -109,6 +110,21 @@ def test_arrays_that_do_not_say_what_they_hold_are_refused(model, case):
     X, message = ARRAYS[case]
     with pytest.raises(ValueError, match=message):
         model.fit(X, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (MixtureOfExpertsClassifier(10**9), "n_experts"),
+        (SphericalMixture(10**9), "n_components"),
+        (experts(inference=Maximise(n_starts=10**9)), "n_starts"),
+        (LatentFeatureModel(inference=Sampling(n_chains=10**9)), "n_chains"),
+        (LatentFeatureModel(inference=Sampling(max_features=10**9)), "max_features"),
+    ],
+)
+def test_numbers_that_no_memory_holds_are_refused(model, name):
+    with pytest.raises(ValueError, match=rf"'{name}' .* in the range \[1, 10000\]"):
+        model.fit(FRAME, CLASSES)
 
 
 MASKED = np.ma.masked_equal(CLASSES, 1)

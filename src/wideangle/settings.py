@@ -19,6 +19,9 @@ LEARN = "learn"
 AUTO = "auto"
 
 # Ranges end where single precision does.
+MOST = 10_000
+"""Largest number of components, chains or starts: a slip must not fill the memory."""
+SEVERAL = Interval(Integral, 1, MOST, closed="both")
 _COUNT = [Interval(Integral, 1, None, closed="left"), None]
 _SCALE = [Interval(Real, 1e-10, 1e10, closed="both"), StrOptions({AUTO, LEARN}), None]
 _POSITIVE = [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({LEARN})]
@@ -228,12 +231,12 @@ class Sampling(Settings):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_warmup": [Interval(Integral, 0, None, closed="left"), None],
         "n_draws": [Interval(Integral, 1, None, closed="left"), StrOptions({AUTO})],
-        "n_chains": [Interval(Integral, 1, None, closed="left")],
+        "n_chains": [SEVERAL],
         "thin": _COUNT,
         "kernel": [StrOptions({"hmc", "geodesic", "metropolis", "gibbs"}), None],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "combine": [StrOptions({"equal", "stacking"})],
-        "max_features": _COUNT,
+        "max_features": [SEVERAL, None],
         "hops": [Interval(Integral, 0, None, closed="left"), None],
     }
 
@@ -289,7 +292,7 @@ class Variational(Settings):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "guide": [StrOptions({"diagonal", "vmf"})],
         "temperature": [Interval(Real, 1e-6, 1e6, closed="both"), StrOptions({AUTO})],
-        "n_starts": [Interval(Integral, 1, None, closed="left")],
+        "n_starts": [SEVERAL],
         "n_passes": _COUNT,
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "diversity": [_WEIGHT, tuple],
@@ -320,7 +323,7 @@ class Maximise(Settings):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_starts": [Interval(Integral, 1, None, closed="left")],
+        "n_starts": [SEVERAL],
         "n_passes": _COUNT,
         "diversity": [_WEIGHT, tuple],
         "gamma": [Interval(Real, 0, 1e6, closed="both")],

@@ -50,6 +50,9 @@ def test_a_table_becomes_clusters_words_and_predictions(command, table, tmp_path
     assert code == 0, err
     page = (output / "report.html").read_text(encoding="utf-8")
     assert "More than others" in page and "wave" in page and "Clusters in use" in page
+    # Angles do not tell whether clusters overlap, and one fit has no chains.
+    assert "one cluster is enough" not in page and "nearly the same direction: " not in page
+    assert "Did the chains agree?" not in page and "#chains" not in page
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,50 @@
-"""The commands of the page about the command line, run in their order; their output is theirs."""
+"""The commands of the page about the command line, run in their order; their output is theirs.
+
+``python tests/cli/test_tour.py`` runs them and writes what they print to the page.
+"""
 
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def steps(text):
     """Python blocks, and commands with the lines that follow them."""
     for language, block in FENCE.findall(text):
         if language == "python":
-            yield "python", block, []
-        elif language == "console":
-            command, lines = None, []
-            for line in [*block.splitlines(), "$ "]:
-                if line.startswith("$ "):
-                    if command is not None:
-                        yield "sh", command, lines
-                    command, lines = line[2:], []
-                else:
-                    lines.append(line)
+            yield "python", block, ""
+        else:
+            for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, printed = step.partition("\n")
+                yield "sh", command, printed
+
+
+def taken(text, folder):
+    """Run the steps after the first Python block: command, output on the page, what ran."""
+    programs = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    before = ""
+    for language, code, expected in steps(text):
+        if not before and language == "sh":
+            continue  # the first commands are for a reader's own file
+        command = code
+        if language == "python":
+            before += code  # later blocks use what earlier ones imported
+            (folder / "blocks.py").write_text(before)
+            command = "python blocks.py"
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=folder, env=environment, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        yield command, expected, done
 
 
 def form(line):
@@ -36,25 +55,19 @@ def form(line):
 
 @pytest.mark.slow
 def test_the_tour(tmp_path):
-    programs = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-    before, n_run = "", 0
-    for language, code, expected in steps(PAGE.read_text(encoding="utf-8")):
-        if not before and language == "sh":
-            continue  # the first commands are for a reader's own file
-        command = code
-        if language == "python":
-            before += code  # later blocks use what earlier ones imported
-            (tmp_path / "blocks.py").write_text(before)
-            command = "python blocks.py"
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        printed = done.stdout + done.stderr
-        refused = any(line.startswith("wideangle: ") for line in expected)
-        assert done.returncode == (2 if refused else 0), printed
-        found = {form(line) for line in printed.splitlines()}
-        assert {form(line) for line in expected} <= found, printed
+    n_run = 0
+    for _, expected, done in taken(PAGE.read_text(encoding="utf-8"), tmp_path):
+        refused = expected.startswith("wideangle: ")
+        assert done.returncode == (2 if refused else 0), done.stdout
+        found = {form(line) for line in done.stdout.splitlines()}
+        assert {form(line) for line in expected.splitlines()} <= found, done.stdout
         n_run += 1
     assert n_run >= 10
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for command, expected, done in taken(page, Path(folder)):
+            page = page.replace(f"$ {command}\n{expected}", f"$ {command}\n{done.stdout}")
+    PAGE.write_text(page, encoding="utf-8")

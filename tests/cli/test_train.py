@@ -135,7 +135,7 @@ def test_a_doubt_is_printed_once(monkeypatch, tmp_path, capsys):
     run = replace(run, metrics=run.metrics | {"warnings": ["columns are odd", "chains differ"]})
 
     def fitted(job, say, keep):
-        say("columns are odd")
+        say("warning: columns are odd")
         return run
 
     monkeypatch.setattr(train, "train", fitted)

@@ -1,7 +1,9 @@
 import bz2
 import gzip
 import io
+import os
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -116,6 +118,12 @@ def test_a_wrong_file_is_one_sentence(file, name, content, sentence):
 def test_no_file_and_a_folder(tmp_path):
     assert refused(tmp_path / "no.csv") == "FILE does not exist."
     assert refused(tmp_path).startswith("FILE is a folder and not a table")
+
+
+def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for special in (tmp_path / "pipe.csv", Path("/dev/null")):
+        assert refused(special) == "FILE is a pipe or a device: save it to a file first."
 
 
 def test_parquet_keeps_types_and_an_index(tmp_path):

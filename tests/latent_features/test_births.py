@@ -36,7 +36,7 @@ def settle(monkeypatch, pool, one, birth, log_ratio):
     monkeypatch.setattr(births, "_log_ratio", lambda *all: log_ratio if birth else -log_ratio)
     without = pool if birth else take_out(pool, one.slot)
     offer = Offer(jnp.array(birth), jnp.array(True), 1)
-    setting = Setting(0.0, None, None, None, None, 1.0, 0.0, 0.0)
+    setting = Setting(0.0, None, None, None, 1.0, 0.0, 0.0)
     return births._settle(0.5, without, one, offer, 0.0, setting, DESIGN)
 
 

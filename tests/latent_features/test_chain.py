@@ -66,8 +66,8 @@ def test_columns_are_taken_from_where_they_are():
 
 def test_large_data_get_narrow_arrays():
     assert memory.width_for(19, 96, 1000) == 96
-    assert memory.width_for(19, 96, 100_000) == 32
-    assert memory.width_for(0, 96, 100_000) == 16
+    assert memory.width_for(49, 96, 100_000) == 64
+    assert memory.width_for(0, 96, 100_000) == 48
     assert memory.width_for(95, 90, 100_000) == 90
 
 

@@ -26,13 +26,17 @@ from latent_features.feature_fits import (
     quick,
     quiet,
 )
-from wideangle.infer.stopping import Ending
+from wideangle.infer.stopping import FIRST, Ending
+from wideangle.latent_features import anneal as lfm_anneal
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features.files import ChainCheckpoint
 from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.start import find_features
 from wideangle.latent_features.state import N_PROBES, RoomError, room_for
 from wideangle.storage import StorageError
+
+PACE = 0.004
+"""Seconds of a slow sweep."""
 
 
 def assert_same_draws(left, right):
@@ -158,16 +162,35 @@ def test_ctrl_c_before_the_first_draw_ends_the_fit(phase, tmp_path, monkeypatch)
     assert not hasattr(model, "posterior_")
 
 
-def test_a_search_stops_between_hops():
-    asked = []
-    find_features(
-        np.random.default_rng(0),
-        MemoryRows(X),
-        max_features=5,
-        hops=1000,
-        stop=lambda: asked.append(0) or len(asked) > 1,
-    )
-    assert len(asked) == 2
+def test_a_search_that_has_to_stop_makes_few_more_steps(monkeypatch):
+    steps, births = [], lfm_anneal.births
+    monkeypatch.setattr(lfm_anneal, "births", lambda *a, **k: steps.append(0) or births(*a, **k))
+    options = {"max_features": 5, "hops": 1000, "stop": lambda: len(steps) >= 30}
+    assert len(find_features(np.random.default_rng(0), MemoryRows(X), **options).features) > 0
+    assert 30 <= len(steps) < 50
+    with quiet():  # half of the time is over at once
+        quick(inference__n_draws="auto", inference__max_time=1e-3, n_jobs=1).fit(X)
+    n_searches = lfm_fit.n_searches(SimpleNamespace(n_rows=60, dim=6), N_CHAINS)
+    assert len(steps) < 50 + 20 * n_searches
+
+
+def test_chains_end_with_their_time(monkeypatch):
+    """As many draws as fit, and at least those of one state to keep, after the warm-up."""
+
+    def slow(self, *parts):
+        time.sleep(PACE)
+        return advance(self, *parts)
+
+    advance = MemoryRows.advance
+    fitted()  # compiles
+    monkeypatch.setattr(MemoryRows, "advance", slow)
+    monkeypatch.setattr(lfm_fit, "CLIMB", 4)
+    with quiet():
+        model = quick(inference__n_draws="auto", n_jobs=1)
+        for seconds in (1e-3, 100 * PACE):
+            model.set_params(inference__max_time=seconds).fit(X)
+            assert model.notes_["ending"]["reason"] == "time"
+            assert 1 <= model.trace_.n_draws <= max(10, seconds / PACE / N_CHAINS)
 
 
 @pytest.mark.parametrize("function", ["find_features", "run_chain"])
@@ -225,9 +248,10 @@ def test_a_bar_is_shown_when_asked_for(capfd):
 
 
 def test_chains_that_grow_in_blocks_are_those_of_their_final_length(monkeypatch):
-    def in_two_blocks(extend, *, max_time, n_done):
+    def in_two_blocks(extend, *, max_time, n_done, first):
         assert n_done == 0
         assert 0 < max_time < 300
+        assert 0 < first <= FIRST
         assert {values.shape for values in extend(4).values()} == {(N_CHAINS, 4, N_PROBES)}
         extend(N_DRAWS)
         return Ending("converged", N_DRAWS, 1.0, 400.0)
@@ -267,7 +291,7 @@ def test_a_warm_start_goes_on_with_the_same_chains():
 def test_a_warm_start_knows_how_long_its_chains_are(monkeypatch):
     given = []
 
-    def once(extend, *, max_time, n_done):
+    def once(extend, *, n_done, **_):
         given.append(n_done)
         extend(n_done + 4)
         return Ending("time", n_done + 4, 1.0, 400.0)

@@ -131,9 +131,9 @@ def test_a_search_to_the_end_goes_on_while_the_objective_rises(monkeypatch):
     found = lfm_anneal.settle(problem, np.ones((400, 1), np.uint8), NOISE)._replace(objective=0.0)
     monkeypatch.setattr(lfm_start, "anneal", anneal)
     effort, rng = lfm_anneal.Effort(10), np.random.default_rng(0)
-    best = lfm_start._go_on(rng, problem, found, effort, lambda: False)
+    best = lfm_start._go_on(rng, problem, found, effort)
     assert (best.objective, going) == (9.0, [lfm_start.COLD] * 3)
-    assert lfm_start._go_on(rng, problem, found, effort, lambda: True) is found
+    assert lfm_start._go_on(rng, problem._replace(stop=lambda: True), found, effort) is found
 
 
 def test_the_objective_is_the_log_likelihood_less_the_prices():

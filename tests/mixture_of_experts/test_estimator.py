@@ -45,7 +45,7 @@ N = 60
 # Without a common expert there is no shrinkage to be found by cross-validation, as with it.
 MAP = {"inference": Maximise(n_passes=200, n_starts=2), "prior": GaussianPrior(common=False)}
 SHRUNK = MAP | {"prior": "gaussian"}
-MCMC = {"inference": Sampling(n_warmup=8, n_draws=6, n_chains=2)}
+MCMC = {"inference": Sampling(n_warmup=8, n_draws=13, n_chains=2)}
 
 
 def data(n_classes=2, n=N, p=2, seed=0):
@@ -83,7 +83,7 @@ def test_a_fit_predicts_probabilities_in_double_from_weights_in_single_precision
     np.testing.assert_array_equal(model.predict_log_proba(X), np.log(proba))
     assert model.score(X, y) > 0.7
     weights = model.posterior_.values["weights"]
-    assert weights.gate.shape == (2, 6, 3, 3)
+    assert weights.gate.shape == (2, 13, 3, 3)
     assert {leaf.dtype for leaf in jax.tree.leaves(model.posterior_.values)} == {
         np.dtype(np.float32)
     }

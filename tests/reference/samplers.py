@@ -9,6 +9,7 @@ written down again, in their plainest form, in double precision.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import logsumexp
 from numpyro.infer import MCMC, NUTS
+from scipy.special import betaln, gammaln
 
 from reference.problems import (
     BUFFET,
@@ -175,6 +177,9 @@ def _sweep_rows(
     """Every entry of a feature that others use, then how many features a row has for itself."""
     n = X.shape[0]
     for row in range(n):
+        # In random order: that of age depends on the assignments, and a scan in such an order does
+        # not leave the posterior unchanged.
+        Z = np.ascontiguousarray(Z[:, np.random.permutation(Z.shape[1])])
         shared = _without(Z, row)
         own = Z.shape[1] - shared.shape[1]
         for k in range(shared.shape[1]):
@@ -238,23 +243,27 @@ def _features_chain(
     return signals, noises, active, alphas
 
 
-def _features(
-    X: np.ndarray, seed: int, scale: float, noise: float | None, discount: float, strength: float
-) -> tuple[Numbers, dict[str, Any]]:
-    from scipy.special import gammaln
-
+def gibbs_of_features(
+    X: np.ndarray,
+    seed: int,
+    scale: float,
+    noise: float | None,
+    discount: float,
+    strength: float,
+    n_draws: int = DRAWS,
+    thin: int = 12,
+) -> list[np.ndarray]:
+    """Reconstructed rows, noise variances, numbers of features, alphas: (chain, draw, ...)."""
     # The model divides rows by their standard deviation; its priors are those of such rows.
     unit = X.std()
-    n = np.arange(1, len(X) + 1)
-    new = gammaln(1 + strength) + gammaln(n + strength + discount - 1)
-    new = np.exp(new - gammaln(n + strength) - gammaln(strength + discount))
+    new = new_features(len(X), discount, strength)
     parts = [
         _features_chain(
             X / unit,
             1000 * seed + chain,
             1000,
-            DRAWS,
-            12,
+            n_draws,
+            thin,
             (scale / unit) ** 2,
             0.25 if noise is None else (noise / unit) ** 2,
             noise is None,
@@ -266,10 +275,60 @@ def _features(
         for chain in range(CHAINS)
     ]
     signal, noises, active, alphas = (np.stack(part) for part in zip(*parts, strict=True))
-    signal *= unit
+    return [signal * unit, noises * unit**2, active, alphas]
+
+
+def new_features(n_rows: int, discount: float, strength: float) -> np.ndarray:
+    """Expected number of features that each row brings, for an alpha of 1."""
+    n = np.arange(1, n_rows + 1)
+    new = gammaln(1 + strength) + gammaln(n + strength + discount - 1)
+    return np.exp(new - gammaln(n + strength) - gammaln(strength + discount))
+
+
+def enumerated_features(
+    X: np.ndarray, scale: float, noise: float, discount: float, strength: float, most: int = 8
+) -> tuple[float, float]:
+    """Posterior means of the log-likelihood and the number of features, for few rows.
+
+    Sums over how many features have each set of rows, up to ``most`` features, with alpha, whose
+    prior is Gamma(1, 1), and the features themselves integrated out.
+    """
+    n_rows, dim = X.shape
+    sets = np.array(list(itertools.product((0, 1), repeat=n_rows))[1:])
+    sizes = sets.sum(axis=1)
+    rates = betaln(sizes - discount, n_rows - sizes + strength + discount)
+    rates += gammaln(1 + strength) - gammaln(1 - discount) - gammaln(strength + discount)
+    total = new_features(n_rows, discount, strength).sum()
+    log_weights, log_liks, numbers = [], [], []
+    chosen = (
+        one
+        for k in range(most + 1)
+        for one in itertools.combinations_with_replacement(range(len(sets)), k)
+    )
+    for features in chosen:
+        k, counts = len(features), np.bincount(features, minlength=len(sets))
+        signal = scale**2 * (sets.T * counts) @ sets
+        inverse = np.linalg.inv(noise**2 * np.eye(n_rows) + signal)
+        log_weight = np.sum(counts * rates - gammaln(counts + 1))
+        log_weight += math.lgamma(k + 1) - (k + 1) * math.log(1 + total)
+        log_weight += 0.5 * dim * np.linalg.slogdet(inverse)[1] - 0.5 * np.sum(X * (inverse @ X))
+        residual = np.sum((noise**2 * inverse @ X) ** 2)
+        residual += dim * np.trace(signal - signal @ inverse @ signal)
+        log_weights.append(log_weight)
+        log_liks.append(-0.5 * (residual / noise**2 + X.size * math.log(2 * np.pi * noise**2)))
+        numbers.append(k)
+    weights = np.exp(log_weights - np.max(log_weights))
+    weights /= weights.sum()
+    return float(weights @ log_liks), float(weights @ numbers)
+
+
+def _features(
+    X: np.ndarray, seed: int, scale: float, noise: float | None, discount: float, strength: float
+) -> tuple[Numbers, dict[str, Any]]:
+    signal, noises, *others = gibbs_of_features(X, seed, scale, noise, discount, strength)
     residual = np.sum((X - signal) ** 2, axis=(-2, -1))
     entries = np.stack([signal[..., i, j] for i, j in PROBES.values()], axis=-1)
-    found = feature_numbers(X.size, residual, entries, noises * unit**2, active, alphas)
+    found = feature_numbers(X.size, residual, entries, noises, *others)
     return found, {"sampler": "collapsed Gibbs sampler (Griffiths and Ghahramani 2011)"}
 
 

@@ -14,7 +14,7 @@ from wideangle.presentation.regressor import (
     levels_of,
     score_quantity,
 )
-from wideangle.report import charts, page
+from wideangle.report import charts, page, parts
 from wideangle.runs.folder import read_run
 
 pytest.importorskip("plotly")
@@ -32,11 +32,21 @@ def test_the_page_is_rendered(run):
         "Root mean squared error",
         "Rows farthest from their prediction",
         "2 experts predict “income”",
-        "off by",
+        "is off by",
+        "level",
         "Predicts higher values where",
     ):
         assert words in text
     assert len(text.encode()) < 2_000_000
+
+
+def test_bars_are_not_dwarfed_by_the_intercept(run):
+    for part in parts.parts_of(run):
+        mean, *others = (panel["names"] for panel in part.weights)
+        assert "(intercept)" not in mean and all("(intercept)" in names for names in others)
+        assert len(mean) == len(others[0]) - 1
+    level = run.presentation.component_columns(run)[0]
+    np.testing.assert_array_equal(level.values, run.model.experts_[:, -1])
 
 
 def test_a_single_held_out_row_has_no_r2_and_a_page(run):

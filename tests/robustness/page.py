@@ -169,6 +169,42 @@ components, from independent seeds, in standard errors (limit {records[0]["limit
 {table(["posterior", "devices", "numbers compared", "largest distance"], rows)}"""
 
 
+def soaked(records: list[dict[str, Any]]) -> str:
+    """Many fits and predictions in one process."""
+    rows = []
+    for record in records:
+        turn, at_once, said = record["in_turn"], record["at_once"], record["predictions"]
+        grown = (said["end"]["bytes"] - said["begun"]["bytes"]) / 2**20
+        rows.append([
+            turn["fits"], f"{turn['per_fit']['bytes'] / 2**20:.2f} MiB", turn["end"]["maps"],
+            at_once["wrong"], f"{said['seconds']:.0f} s", f"{said['calls']:,}", said["wrong"],
+            f"{grown:.0f} MiB", "; ".join(record["complaints"]) or "none",
+        ])  # fmt: skip
+    return f"""
+## Many fits and predictions in one process
+
+`python -m robustness.soak`: fits of four models in tables of many shapes, of which the second half
+repeats the first; eight fits in threads at once, compared with the same fits alone; one model that
+predicts in four threads, each prediction compared with the first. Linux allows 65,530 memory maps.
+
+{
+        table(
+            [
+                "fits",
+                "more memory after each repeated fit",
+                "memory maps at the end",
+                "fits in threads that differ",
+                "predictions in threads for",
+                "calls",
+                "that differ",
+                "more memory",
+                "complaints",
+            ],
+            rows,
+        )
+    }"""
+
+
 def page(folder: Path) -> str:
     """The page from the records there are."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
@@ -178,6 +214,8 @@ def page(folder: Path) -> str:
     fuzz = {name: record for name, record in found.items() if name.startswith("fuzz-")}
     if fuzz:
         text += fuzzed(fuzz)
+    if soaks := [record for name, record in found.items() if name.startswith("soak")]:
+        text += soaked(soaks)
     if "determinism" in found:
         text += same_draws(found["determinism"])
     devices = [record for name, record in found.items() if name.startswith("devices")]

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from robustness.killing import write_record
 from wideangle import (
     LatentFeatureModel,
     MixtureOfExpertsClassifier,
@@ -143,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="many fits and predictions in one process")
     parser.add_argument("--fits", type=int, default=FITS)
     parser.add_argument("--seconds", type=float, default=3600.0, help="of predictions")
+    parser.add_argument("--out", type=Path, help="for a record: results/faults/soak.N.json")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of chains as short as these
     found = {
@@ -152,6 +154,8 @@ def main() -> None:
     }
     said = complaints(found)
     print(json.dumps(found | {"complaints": said}, indent=1))
+    if options.out:
+        write_record(options.out, found | {"complaints": said})
     sys.exit(bool(said))
 
 

@@ -21,3 +21,16 @@ def test_what_went_wrong_is_on_the_page():
     text = page.killed([{"seed": seed, "summary": [row]} for seed in (0, 1)])
     assert "2 failed a check" in text.replace("\n", " ")
     assert "| mixture of experts, MCMC | save | 18 | 16 | 0 | 8 | 8 | 2 |" in text
+
+
+def test_what_grew_is_on_the_page():
+    usage = [{"bytes": n * 2**20, "maps": 9} for n in (100, 107)]
+    record = {
+        "in_turn": {"fits": 12, "end": usage[1], "per_fit": {"bytes": 2**19}},
+        "at_once": {"wrong": 0},
+        "predictions": {"seconds": 5.0, "calls": 1234, "wrong": 3, "begun": usage[0],
+                        "end": usage[1]},
+        "complaints": ["3 predictions in threads differ"],
+    }  # fmt: skip
+    line = "| 12 | 0.50 MiB | 9 | 0 | 5 s | 1,234 | 3 | 7 MiB | 3 predictions in threads differ |"
+    assert line in page.soaked([record])

@@ -22,7 +22,7 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
     """Train, write, show; a run that was interrupted reports what it left and how to continue."""
     from wideangle.runs.folder import check_free
     from wideangle.runs.partial import Partial
-    from wideangle.runs.train import Interrupted, train
+    from wideangle.runs.train import WARNING, Interrupted, train
     from wideangle.storage import StorageError
 
     check_free(output, force=force)
@@ -51,7 +51,7 @@ def run(job: Job, output: Path, *, resume: bool, force: bool, as_json: bool, qui
         partial.done()
     if not quiet:
         for sentence in fitted.metrics["warnings"]:
-            if sentence not in said:
+            if f"{WARNING}{sentence}" not in said:
                 printing.warn(sentence)
     if as_json:
         printing.show_json({"run": str(output), "kind": fitted.kind, "metrics": fitted.metrics})

@@ -33,7 +33,9 @@ def read_table(
         raise TableError(f"{path} does not exist.")
     if path.is_dir():
         raise TableError(f"{path} is a folder and not a table; {FORMATS}.")
-    if path.stat().st_size == 0 and path.is_file():
+    if not path.is_file():
+        raise TableError(f"{path} is a pipe or a device: save it to a file first.")
+    if path.stat().st_size == 0:
         raise TableError(f"{path} is empty.")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     suffix = suffixes[-1] if suffixes else ""

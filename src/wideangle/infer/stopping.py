@@ -122,7 +122,7 @@ def until_all_converged(
         affordable = int((max_time - spent) / max(pace, 1e-9))
         growth = max(sets[i].growth for i in active)
         block = min(math.ceil((growth - 1.0) * n_draws), affordable)
-        if block < first // 10:
+        if block < max(first // 10, 1):
             return [one.ended("time") for one in sets]
         n_draws += block
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ class Problem(NamedTuple):
     full_dim: int
     learn_noise: bool = False
     """Whether the noise variance is learned from residuals, or given."""
+    stop: Callable[[], bool] = lambda: False
+    """Whether the search has to end with what it has."""
 
 
 class Start(NamedTuple):
@@ -180,6 +183,8 @@ def anneal(
         features = fit.features + math.sqrt(variance) * root @ noise
         if problem.learn_noise and temperature == 1.0:
             noise_variance = residual_variance(rows, fit)
+        if problem.stop():
+            break
     return settle(problem, assignments, noise_variance)
 
 

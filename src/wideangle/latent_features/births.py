@@ -80,8 +80,6 @@ class Setting(NamedTuple):
     """Of newborns, from the prior, one for each birth."""
     rows: Any
     """As ``rows.DenseRows``."""
-    energy: Array
-    """(N,) squared lengths of the rows."""
     highest: float
     """Upper bound of the weights of small features."""
     log_total: Scalar
@@ -135,11 +133,12 @@ def birth_moves(
     from which to attach them again.
     """
     pool = gather(features, products, design)
-    setting = _setting(features, rows, lengths, level, design)
+    setting = _setting(features, rows, len(products), lengths, level, design)
     kinds = (design.n_births, _birth_or_death), (design.n_cycles, _cycle)
     n_moves = sum(n for n, _ in kinds)
     dim = features.components.directions.shape[1]
-    chances = _draw_chances(key, n_moves, dim, setting) if n_moves else None
+    sizes = n_moves, len(products), dim
+    chances = _draw_chances(key, sizes, products.dtype, setting) if n_moves else None
     first = 0
     for n, move in kinds:
         if n:  # an empty loop would still be traced, over vectors that do not exist
@@ -154,20 +153,21 @@ def birth_moves(
 
 
 def _setting(
-    features: Features, rows: Any, lengths: Array, level: Scalar, design: Design
+    features: Features, rows: Any, n_rows: int, lengths: Array, level: Scalar, design: Design
 ) -> Setting:
-    hyper, energy = features.hyper, rows.energy()
-    highest = small(len(energy))
+    hyper, highest = features.hyper, small(n_rows)
     total = stick_breaking.log_total_rate(hyper.buffet, level, highest)
     normaliser = jnp.zeros_like(hyper.concentration)
     if design.ordered:
         normaliser = log_mean_exp(hyper.concentration, features.components.directions.shape[1])
-    return Setting(level, hyper, lengths, rows, energy, highest, total, normaliser)
+    return Setting(level, hyper, lengths, rows, highest, total, normaliser)
 
 
-def _draw_chances(key: Key, n: int, dim: int, setting: Setting) -> Chances:
-    """Random numbers of ``n`` moves."""
-    n_rows, dtype = len(setting.energy), setting.energy.dtype
+def _draw_chances(
+    key: Key, sizes: tuple[int, int, int], dtype: jnp.dtype, setting: Setting
+) -> Chances:
+    """Random numbers of so many moves, for so many rows and columns."""
+    n, n_rows, dim = sizes
     keys = jax.random.split(key, 6)
     buffet, share = setting.hyper.buffet, jax.random.uniform(keys[0], (n, 5), dtype)
     weights = stick_breaking.place_weight(share[:, 4], buffet, setting.level, setting.highest)
@@ -222,12 +222,8 @@ class Anchor(NamedTuple):
 def _anchor(without: Pool, row: Array, setting: Setting) -> Anchor:
     vectors = without.components.vectors[: len(without.columns)]
     present = without.weights[: len(vectors)] > 0
-    used, products = present * without.columns[:, row], without.products[:, row]
-    mean = used @ vectors
-    # |x - mean|^2 without x: every row's products with its features are known.
-    square = setting.energy[row] - 2 * used @ products + mean @ mean
-    rest = setting.rows.take(row[None])[0] - mean
-    return Anchor(row, rest, square)
+    rest = setting.rows.take(row[None])[0] - (present * without.columns[:, row]) @ vectors
+    return Anchor(row, rest, rest @ rest)
 
 
 class Offer(NamedTuple):
@@ -283,7 +279,7 @@ def _anchored_fit(
     if design.features == "gaussian":
         shrink = 1 / (1 + hyper.noise_variance * hyper.rate)
         return fit + 0.5 * dim * jnp.log1p(-shrink) + 0.5 * shrink * square / hyper.noise_variance
-    pull = log_mean_exp(one.length * jnp.sqrt(jnp.maximum(square, 0.0)) / hyper.noise_variance, dim)
+    pull = log_mean_exp(one.length * jnp.sqrt(square) / hyper.noise_variance, dim)
     return fit + pull - 0.5 * one.length**2 / hyper.noise_variance
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +18,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from wideangle.infer.run import COMPILING, Progress
-from wideangle.infer.stopping import Ending, until_converged
+from wideangle.infer.stopping import FIRST, Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
-from wideangle.latent_features.memory import MemoryRows, width_for
+from wideangle.latent_features.memory import MANY_ENTRIES, MemoryRows
 from wideangle.latent_features.rows import Rows
 from wideangle.latent_features.settings import first_guess
 from wideangle.latent_features.start import Start, find_features, nothing
@@ -41,8 +42,8 @@ PATIENCE = 0.5
 CLIMB, CLIMB_GROWTH, MOST_CLIMBED = 25, 1.5, 2000
 """Sweeps whose log densities are compared before a chain begins: initial number, increment and
 maximum."""
-CLIMB_TIME = 0.3
-"""Share of the fit's time that these sweeps may take."""
+SEARCH_TIME, CLIMB_TIME = 0.5, 0.3
+"""Share of the fit's time that the search may take, and of the rest that these sweeps may take."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,8 @@ def fit(
     last
         An earlier fit whose chains continue.
     """
-    began = time.monotonic()
     work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task, last)
-    plan, n_chains, ending = task.plan, task.n_chains, None
+    plan, n_chains, first, ending = task.plan, task.n_chains, FIRST, None
     share = max(threads_of_loops() // task.n_jobs, 1)
     with (
         # Workers share the cores, and each uses one thread for its matrix products: waiting threads
@@ -136,9 +136,7 @@ def fit(
         bar.at(sum(work.counts), COMPILING)
         work.compile(work.chains[0])
         if task.max_time is not None and not any(work.counts):
-            deadline = began + CLIMB_TIME * task.max_time
-            work.pool(on_all(lambda i: work.climb(i, deadline), "improving the features"))
-            _pass_on(work.stop.is_set())
+            first = _climbed(work, on_all)
         if task.max_time is None:
             on_all(work.run, COMPILING)
         else:
@@ -149,11 +147,13 @@ def fit(
                 on_all(work.run, COMPILING)
                 return None if work.stop.is_set() else work.watched(n_sweeps)
 
-            left = task.max_time - (time.monotonic() - began)
             # Chains from files repeat their earlier checks, so they stop where they would have
             # stopped.
             ending = until_converged(
-                extend, max_time=left, n_done=0 if last is None else work.n_draws
+                extend,
+                max_time=work.time_left,
+                n_done=0 if last is None else work.n_draws,
+                first=first,
             )
     if work.stop.is_set():
         return Fitted(_worth_keeping(work.chains, rows), objectives, True, ending)
@@ -174,6 +174,9 @@ class _Work:
     ) -> None:
         self.keys, self.in_memory, self.rows, self.task = keys, in_memory, rows, task
         self.plan = task.plan
+        self.climbed = [0] * task.n_chains
+        """Sweeps of each chain before it began."""
+        self.end = time.monotonic() + (math.inf if task.max_time is None else task.max_time)
         self.device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
         self.stop = threading.Event()
         self.files: list[Any] = []
@@ -185,6 +188,11 @@ class _Work:
         if last is not None:
             self.chains, self.objectives = [*last.chains], last.objectives
         self.counts = [0 if chain is None else chain.n_done for chain in self.chains]
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the fit has to end."""
+        return self.end - time.monotonic()
 
     def _read_files(self, folder: Path) -> None:
         from wideangle.latent_features.files import ChainCheckpoint
@@ -228,6 +236,7 @@ class _Work:
     def _find(self, i: int, key: Key, hops: int | None, start: Start | None = None) -> Start | None:
         if self.stop.is_set():
             return None
+        least = (1.0 - SEARCH_TIME) * (self.task.max_time or 0.0)
         return find_features(
             np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint64)),
             self.in_memory[i % len(self.in_memory)],
@@ -236,7 +245,7 @@ class _Work:
             max_features=self.task.max_features,
             hops=hops,
             patience=PATIENCE if len(self.chains) > 1 else 1.0,
-            stop=self.stop.is_set,
+            stop=lambda: self.stop.is_set() or self.time_left < least,
         )
 
     def begin(self, starts: list[Start]) -> None:
@@ -261,7 +270,7 @@ class _Work:
         For many rows the sizes of arrays depend on the number of features.
         """
         rows = self.in_memory[0]
-        if self.chains[0] is None and width_for(0, ROOMS[0], rows.n_rows) == ROOMS[0]:
+        if self.chains[0] is None and rows.n_rows * ROOMS[0] < MANY_ENTRIES:
             none = nothing(rows, self.task.values.noise_variance)
             self.compile(self.chain_from(0, none, none))
 
@@ -295,7 +304,10 @@ class _Work:
                 if is_over() or n_sweeps >= MOST_CLIMBED or not rising(reached, least):
                     break
                 n_sweeps = int(CLIMB_GROWTH * n_sweeps)
-        self.chains[i] = Chain(chain.key, pilot.features, pilot.tuning)
+        self.chains[i], self.climbed[i] = (
+            Chain(chain.key, pilot.features, pilot.tuning),
+            pilot.n_done,
+        )
         return reached[-max(CLIMB, len(reached) // 4) :]
 
     def pool(self, reached: list[np.ndarray]) -> None:
@@ -415,6 +427,17 @@ def _searched(work: _Work, on_all: Callable[..., list[Any]]) -> list[Start]:
     found = on_all(lambda i: work.improve(i, best[i]), SEARCHING)
     _pass_on(work.stop.is_set())
     return found
+
+
+def _climbed(work: _Work, on_all: Callable[..., list[Any]]) -> int:
+    """Bring the chains to where they begin; returns how many draws the first block may have."""
+    began, left = time.monotonic(), work.time_left
+    deadline = began + CLIMB_TIME * left
+    work.pool(on_all(lambda i: work.climb(i, deadline), "improving the features"))
+    _pass_on(work.stop.is_set())
+    pace = (time.monotonic() - began) / max(float(np.mean(work.climbed)), 1.0)
+    affordable = work.time_left / pace - work.plan.n_warmup
+    return int(np.clip(affordable, work.plan.thin, FIRST))
 
 
 def n_searches(rows: Rows, n_chains: int) -> int:

@@ -17,6 +17,7 @@ from wideangle.latent_features.assignments import sweep_rows
 from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, kept, vectors_of
 from wideangle.latent_features.state import (
     N_PROBES,
+    ROOMS,
     Design,
     Draw,
     Features,
@@ -43,8 +44,8 @@ THREADED_WORK = 2_000_000
 """Multiplications below which a second thread costs more than it saves."""
 N_RANGES = 8
 """Number of row ranges that are summed separately above that."""
-STEP, MANY_ENTRIES = 16, 500_000
-"""Step of the widths of large arrays; size from which an array is large."""
+MANY_ENTRIES = 2**18
+"""Entries from which an array with one row per data row is large."""
 
 
 class MemoryRows(HostRows):
@@ -291,7 +292,7 @@ def width_for(n_live: int, room: int, n_rows: int) -> int:
     """
     if n_rows * room < MANY_ENTRIES:
         return room
-    return min(room, -(-max(n_live, 1) // STEP) * STEP)
+    return min(room, next(width for width in ROOMS if width >= n_live))
 
 
 def _columns(features: Features, stored: Any, width: int) -> np.ndarray:

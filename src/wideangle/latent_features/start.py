@@ -97,7 +97,7 @@ def find_features(
         Factor of the number of failures in a row after which hops end; below 1 for one of several
         searches of the same rows.
     stop : callable, optional
-        Called between hops; if it returns True, the search returns its current result.
+        Called between steps; if it returns True, the search returns its current result.
     """
     scale = math.sqrt(rows.energy / max(rows.n_rows * rows.dim, 1))
     if scale == 0 or max_features == 0:
@@ -105,7 +105,7 @@ def find_features(
     # Squares of very large or small float32 numbers overflow or underflow.
     scale = 1.0 if 1e-3 < scale < 1e3 else scale  # noqa: PLR2004
     seen = rows if scale == 1.0 else rows.scaled(1.0 / scale)
-    problem = Problem(seen, rows.dim, learn_noise=noise_variance is None)
+    problem = Problem(seen, rows.dim, noise_variance is None, stop)
     effort = Effort(max_features, births=max(3, max_features // 15))
     in_units = rows.n_rows * rows.dim * math.log(scale)
     if start is None:
@@ -118,8 +118,8 @@ def find_features(
     else:
         best = in_other_units(start, 1.0 / scale, in_units)
     if hops is None:
-        best = _go_on(rng, problem, best, effort, stop)
-    best = _hops(rng, problem, best, effort, hops, patience, stop)
+        best = _go_on(rng, problem, best, effort)
+    best = _hops(rng, problem, best, effort, hops, patience)
     return in_other_units(best, scale, -in_units)
 
 
@@ -146,19 +146,13 @@ def _search(rng: np.random.Generator, problem: Problem, noise: float, effort: Ef
     return best
 
 
-def _go_on(
-    rng: np.random.Generator,
-    problem: Problem,
-    best: Start,
-    effort: Effort,
-    stop: Callable[[], bool],
-) -> Start:
+def _go_on(rng: np.random.Generator, problem: Problem, best: Start, effort: Effort) -> Start:
     """Births, passes and fits until the objective no longer rises.
 
     As features are found the noise falls, so many are worth their price only after others.
     """
     for _ in range(MOST_COLD):
-        if stop():
+        if problem.stop():
             break
         start = best.features, best.assignments
         new = anneal(rng, problem, best.noise_variance, effort, COLD, start)
@@ -175,7 +169,6 @@ def _hops(
     effort: Effort,
     n_hops: int | None,
     patience: float,
-    stop: Callable[[], bool],
 ) -> Start:
     """Revise groups of features, or all of them if they are few; keep what is better."""
     tries, failures = np.zeros(len(best.features)), 0
@@ -185,7 +178,7 @@ def _hops(
         enough = patience * (MANY_FAILURES if many else FEW_FAILURES)
         if n_hops is None and (failures >= enough or (many and i >= MANY_HOPS)):
             break
-        if stop():
+        if problem.stop():
             break
         if n_features == 0 or (n_features <= FEW and rng.random() < FRESH):
             cap = int(rng.integers(max(1, n_features // 2), n_features + 3))
@@ -427,7 +420,7 @@ def project(
     basis = np.linalg.qr(best.features[members].T)[0].T
     left = rows.products(basis)
     left -= assignments[:, others] @ (best.features[others] @ basis.T)
-    small = Problem(MemoryRows(left), problem.full_dim)
+    small = Problem(MemoryRows(left), problem.full_dim, stop=problem.stop)
     return Cluster(members, basis, small, best.features[members] @ basis.T, assignments[:, members])
 
 

@@ -29,7 +29,7 @@ from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.guides import Guides, HierarchicalGuide
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, summed_out
 from wideangle.mixture_of_experts.task import Regulariser
-from wideangle.sharding import AXIS
+from wideangle.sharding import AXIS, summed
 from wideangle.types import Array, Key, Scalar
 
 
@@ -65,18 +65,45 @@ class Objective:
         return self._of_data(guides, noise, Data(*batch)) + beside(keys, guides, terms)
 
     def _of_data(self, guides: Guides, noise: Array, data: Data) -> Array:
-        each = jax.vmap(partial(_of_data, self.expert), in_axes=(0, 0, None))
         if self.mesh is None:
-            return each(guides, noise, data)
-        # Written out: the compiler would send the rows themselves from device to device.
-        parts = jax.shard_map(
-            lambda *arguments: each(*arguments)[None],
-            mesh=self.mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(None, None, None, AXIS), PartitionSpec(AXIS)),
-            out_specs=PartitionSpec(AXIS),
-            check_vma=False,
-        )
-        return jnp.sum(parts(guides, noise, data), axis=0)
+            return _of_starts(self.expert, guides, noise, data)
+        return _over_devices(self, guides, noise, data)
+
+
+def _of_starts(expert: ExpertLikelihood, guides: Guides, noise: Array, data: Data) -> Array:
+    return jax.vmap(partial(_of_data, expert), in_axes=(0, 0, None))(guides, noise, data)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _over_devices(found: Objective, guides: Guides, noise: Array, data: Data) -> Array:
+    return _over_devices_forward(found, guides, noise, data)[0]
+
+
+def _over_devices_forward(found: Objective, guides: Guides, noise: Array, data: Data):
+    # Written out: the compiler would send the rows themselves from device to device.
+    def of_own_rows(guides: Guides, noise: Array, data: Data) -> tuple[Array, Guides]:
+        of_guides = partial(_of_starts, found.expert, noise=noise, data=data)
+        values, pull = jax.vjp(of_guides, guides)
+        return summed((values, *pull(jnp.ones_like(values))))
+
+    assert found.mesh is not None
+    return jax.shard_map(
+        of_own_rows,
+        mesh=found.mesh,
+        in_specs=(PartitionSpec(), PartitionSpec(None, None, None, AXIS), PartitionSpec(AXIS)),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )(guides, noise, data)
+
+
+def _over_devices_backward(_: Objective, slope: Guides, change: Array):
+    def of_start(part: Guides, by: Array) -> Guides:
+        return jax.tree.map(lambda leaf: by * leaf, part)
+
+    return jax.vmap(of_start)(slope, change), None, None
+
+
+_over_devices.defvjp(_over_devices_forward, _over_devices_backward)
 
 
 def objective(

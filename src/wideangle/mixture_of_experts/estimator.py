@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 from sklearn.base import is_regressor
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from wideangle.base import Family
@@ -43,6 +43,7 @@ from wideangle.priors.components import ComponentPrior
 from wideangle.settings import (
     INFERENCES,
     PRIORS,
+    SEVERAL,
     Choices,
     Maximise,
     Sampling,
@@ -76,7 +77,7 @@ class MixtureOfExperts(Family, ABC):
         "inference": INFERENCES,
     }
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "n_experts": [SEVERAL],
         "prior": [StrOptions(set(PRIORS)), *PRIORS.values(), ComponentPrior, tuple],
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "standardise": ["boolean"],

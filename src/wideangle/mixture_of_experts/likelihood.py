@@ -32,7 +32,7 @@ from jax.sharding import PartitionSpec
 
 from wideangle.mixture_of_experts.data import Data, ShardedRows
 from wideangle.mixture_of_experts.sparse import SparseRows, over_sparse_rows
-from wideangle.sharding import AXIS
+from wideangle.sharding import AXIS, summed
 from wideangle.types import Array, Scalar
 
 T = TypeVar("T")
@@ -182,17 +182,17 @@ def _sum_over_shards(function: Callable[[Weights, Data], Any], weights: Weights,
     """Sum over devices of a function of the weights and the device's part of the data."""
 
     def part(weights: Weights, some: Data) -> Any:
-        return jax.tree.map(lambda leaf: lax.psum(leaf, AXIS), function(weights, some))
+        return summed(function(weights, some))
 
     # The inner loop over blocks of rows starts from values that are not yet summed.
-    summed = jax.shard_map(
+    of_all = jax.shard_map(
         part,
         mesh=data.rows.mesh,
         in_specs=(PartitionSpec(), PartitionSpec(AXIS)),
         out_specs=PartitionSpec(),
         check_vma=False,
     )
-    return summed(weights, data._replace(rows=data.rows.array))
+    return of_all(weights, data._replace(rows=data.rows.array))
 
 
 def rows_for(n_weights: int) -> int:

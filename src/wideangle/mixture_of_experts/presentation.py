@@ -38,7 +38,7 @@ from wideangle.presentation.records import (
     sampling_options,
 )
 from wideangle.presentation.regressor import RegressorPresentation
-from wideangle.settings import INFERENCES, PRIORS, name_of
+from wideangle.settings import INFERENCES, MOST, PRIORS, name_of
 
 UNUSED = 0.01
 """Experts with less than this share of the rows are idle."""
@@ -56,7 +56,7 @@ ENOUGH = 1.5
 def options_of(gains: str, more: Option) -> tuple[Option, ...]:
     """Options of the command line, with one more about the target."""
     return (
-        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1),
+        Option("--experts", "n_experts", int, "Number of experts.", "5", least=1, most=MOST),
         *prior_options("weights", "0.2", ("mutual-angular", "vmf", "gaussian", "dpp")),
         Option(
             "--inference", "inference", str,
@@ -416,7 +416,7 @@ class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
         ),
     )  # fmt: skip
     measure: ClassVar[tuple[str, str, str]] = (
-        "off by",
+        "error",
         "number",
         "Root mean squared error where it has most weight",
     )
@@ -428,6 +428,18 @@ class QuantityExpertPresentation(ExpertPresentation, RegressorPresentation):
     def in_units(self, weights: np.ndarray, output: int) -> np.ndarray:
         """As ``experts_`` and ``noises_`` are."""
         return self.model._in_target_units(weights, output)
+
+    def panels(self, classes: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """Without the intercept of the mean: next to it the other bars would be too short."""
+        found = super().panels(classes)
+        columns = np.array(self.entry_names()) != INTERCEPT
+        return found | {MEAN: np.where(columns, found[MEAN], np.nan)}
+
+    def component_columns(self, run: Run) -> list[Column]:
+        """The intercept has a column instead."""
+        hint = "Its prediction where all columns are at their mean, and 0/1 columns at 0"
+        level = Column("level", self.model.experts_[:, -1].tolist(), "number", hint)
+        return [level, *super().component_columns(run)]
 
     def telling(self, says: Mapping[str, np.ndarray]) -> list[str]:
         """Both."""

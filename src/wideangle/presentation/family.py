@@ -65,6 +65,8 @@ class Presentation(ABC):
     """Default time limit in seconds of chains that choose their length."""
     in_modes: ClassVar[str] = STACK
     """What to do about chains that are in different modes of the posterior."""
+    alike: ClassVar[float] = 25.0
+    """Degrees below which two components are nearly the same."""
     counted: ClassVar[str] = ""
     """The quantity of ``trace_`` that counts the components of a draw."""
     where: ClassVar[Section] = Section(

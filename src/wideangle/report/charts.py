@@ -117,7 +117,7 @@ def angle_heatmap(run: Run) -> Figure | None:
 
 
 def angle_distribution(run: Run) -> Figure | None:
-    """Posterior angles as bars, the prior's as a line."""
+    """Angles of the model (posterior draws, if it has any) as bars, the prior's as a line."""
     if len(run.presentation.vectors()) < 2:  # noqa: PLR2004
         return None
     edges = np.arange(0.0, 180.0 + BIN, BIN)
@@ -127,7 +127,7 @@ def angle_distribution(run: Run) -> Figure | None:
         for angles in (numbers.posterior_angles(run.model), numbers.prior_angles(run.model, 2000))
     )
     hover = "%{x:.0f}° ± 2.5°: %{y:.1%} of pairs<extra>%{fullData.name}</extra>"
-    bars = {"type": "bar", "name": "posterior", "x": middle, "y": rounded(found),
+    bars = {"type": "bar", "name": "model", "x": middle, "y": rounded(found),
             "width": BIN * 0.9,
             "marker": {"color": PALETTE[0]}, "hovertemplate": hover}  # fmt: skip
     line = {"type": "scatter", "mode": "lines", "name": "prior", "x": middle,

@@ -155,8 +155,8 @@
   const pick = (number) => {
     const part = data.parts[number - 1];
     chosen = number;
-    byId("detail-name").textContent = part.name[0].toUpperCase() + part.name.slice(1);
-    byId("detail-words").textContent = part.rarity[0].toUpperCase() + part.rarity.slice(1) + ". " + part.purpose.join(" ");
+    byId("detail-name").textContent = part.name[0].toUpperCase() + part.name.slice(1) + ", " + part.rarity;
+    byId("detail-words").textContent = part.purpose.join(" ");
     const select = byId("panel"), kept = select.selectedIndex;
     select.replaceChildren(...part.weights.map((panel, i) => {
       const option = document.createElement("option");

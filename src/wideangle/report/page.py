@@ -126,7 +126,7 @@ def cautions(run: Run) -> list[str]:
 def _alike(run: Run) -> list[str]:
     """A sentence about components that are nearly the same, unless all are."""
     pairs = _pairs(run)
-    close = [pair for pair in pairs if pair[0] < parts.ALIKE]
+    close = [pair for pair in pairs if pair[0] < run.presentation.alike]
     if not close or len(close) == len(pairs):
         return []
     words = [f"{i} and {j} ({angle:.0f}°)" for angle, i, j in close[:_MOST_PAIRS]]
@@ -140,7 +140,7 @@ def _alike(run: Run) -> list[str]:
 def _one_enough(run: Run) -> list[str]:
     """Good news where all components are nearly the same."""
     pairs, noun = _pairs(run), run.presentation.noun
-    if not pairs or pairs[-1][0] >= parts.ALIKE:
+    if not pairs or pairs[-1][0] >= run.presentation.alike:
         return []
     return [
         f"All {noun}s point in nearly the same direction (at most {pairs[-1][0]:.0f}° apart): one "

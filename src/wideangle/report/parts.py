@@ -22,8 +22,6 @@ _MOST_COMPONENTS = 200
 """Components on the page; a longer list would not be read."""
 _MOST_WEIGHTS = 14
 """Columns shown of a weight vector."""
-ALIKE = 25.0
-"""Degrees below which two components are nearly the same."""
 _KEY_COLUMNS = 4
 """Columns whose values are shown of a doubtful row."""
 
@@ -96,16 +94,16 @@ def parts_of(run: Run) -> list[Part]:
                 thumbnail=None if image is None else thumbnail(image, reach),
             )
         )
-    return _without_repeats(result, table)
+    return _without_repeats(result, table < shown.alike)
 
 
-def _without_repeats(found: list[Part], table: np.ndarray) -> list[Part]:
+def _without_repeats(found: list[Part], alike: np.ndarray) -> list[Part]:
     """Refer to the largest of components that point alike, instead of its sentences once more."""
     kept: list[Part] = []
     for part in sorted(found, key=lambda part: -part.share):
         for other in kept:
-            alike = table[part.number - 1, other.number - 1] < ALIKE
-            if alike and part.purpose == other.purpose:
+            same = alike[part.number - 1, other.number - 1]
+            if same and part.purpose == other.purpose:
                 part.purpose[:] = [f"Like {other.name}."]
                 break
         else:
@@ -116,11 +114,15 @@ def _without_repeats(found: list[Part], table: np.ndarray) -> list[Part]:
 def _panel(
     title: str, weights: np.ndarray, names: list[str], interval: list[np.ndarray]
 ) -> dict[str, Any]:
-    """The strongest entries: medians and ends of 90 % of the draws, where there are draws."""
+    """The strongest entries: medians and ends of 90 % of the draws, where there are draws.
+
+    Entries that are NaN are not shown.
+    """
     sides: dict[str, np.ndarray] = dict(zip(("low", "values", "high"), interval, strict=False))
     middle = sides.get("values", weights)
-    sides["values"] = np.where(np.isnan(middle), weights, middle)
+    sides["values"] = np.where(np.isnan(middle) | np.isnan(weights), weights, middle)
     order = numbers.largest(np.abs(sides["values"]), _MOST_WEIGHTS)
+    order = order[~np.isnan(sides["values"][order])]
     return {
         "title": title,
         "names": [names[i] for i in order],

@@ -31,6 +31,7 @@ from wideangle.registry import estimator_of
 from wideangle.storage.files import as_finite
 
 PACKAGES = ("wideangle", "jax", "numpyro", "numpy", "scipy", "scikit-learn", "pandas")
+WARNING = "warning: "
 _NOT_REFITTED = "Interrupted: the model is the one that was fitted without the held-out rows."
 
 
@@ -139,7 +140,7 @@ def train(
     shape = f"{count(table.n_rows, 'row')}, {count(len(rows.frame.columns), 'column')}"
     tell(f"{job.data}: {shape} as the model sees them; {count(len(rows.test), 'row')} held out")
     doubts = [] if table.uniform else model.presentation.doubts(rows.frame.columns, rows.X)
-    for note in (*rows.notes, *doubts):
+    for note in (*rows.notes, *(f"{WARNING}{doubt}" for doubt in doubts)):
         tell(note)
     with stages.time("fit"):
         sentences = [*doubts, *_fit(model, job, rows)]
@@ -192,7 +193,7 @@ def _refitted(
         settings=run.settings | {"refit": True},
         metrics=as_finite(metrics | {"seconds": stages.seconds}),
         sample=replace(run.sample, X=part, values=values),
-        log=log + "".join(f"warning: {sentence}\n" for sentence in sentences),
+        log=log + "".join(f"{WARNING}{sentence}\n" for sentence in sentences),
     )
 
 
@@ -303,7 +304,7 @@ def make_run(
         f"began {stages.began}",
         *log,
         *(f"{name}: {value}" for name, value in facts),
-        *(f"warning: {sentence}" for sentence in sentences if sentence not in log),
+        *(f"{WARNING}{s}" for s in sentences if f"{WARNING}{s}" not in log),
         *(f"{name}: {seconds:.1f} s" for name, seconds in stages.seconds.items()),
     ]
     settings = {**settings, "began": stages.began, "versions": versions()}

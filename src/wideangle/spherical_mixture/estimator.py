@@ -18,7 +18,7 @@ from wideangle.base import Family
 from wideangle.checks import check_count, check_plain, check_total_weight, warn
 from wideangle.convergence import caution_of
 from wideangle.posterior import Draws
-from wideangle.settings import INFERENCES, LEARN, PRIORS, Choices, Sampling, Settings
+from wideangle.settings import INFERENCES, LEARN, PRIORS, SEVERAL, Choices, Sampling, Settings
 from wideangle.sharding import in_own_threads
 from wideangle.sphere import vmf
 from wideangle.sphere.vmf import log_area
@@ -127,7 +127,7 @@ class SphericalMixture(ClusterMixin, DensityMixin, Family):
     _allows_missing: ClassVar[bool] = False
     _choices: ClassVar[dict[str, Choices]] = {"prior": OUR_PRIORS, "inference": INFERENCES}
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"infinite"})],
+        "n_components": [SEVERAL, StrOptions({"infinite"})],
         "prior": [StrOptions(set(OUR_PRIORS)), *OUR_PRIORS.values()],
         "inference": [StrOptions(set(INFERENCES)), *INFERENCES.values()],
         "alpha": [Interval(Real, 1e-4, 1e5, closed="both"), StrOptions({LEARN})],

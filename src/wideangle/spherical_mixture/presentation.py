@@ -30,7 +30,7 @@ from wideangle.presentation.records import (
     sampling_options,
 )
 from wideangle.priors.mutual_angular import MutualAngular
-from wideangle.settings import INFERENCES, PRIORS, name_of
+from wideangle.settings import INFERENCES, MOST, PRIORS, name_of
 from wideangle.sphere.vmf import log_area, mean_resultant
 from wideangle.spherical_mixture.predict import states_of
 from wideangle.spherical_mixture.sampling import MAX_TIME, N_WARMUP
@@ -66,9 +66,13 @@ cosine.
     in_modes: ClassVar[str] = (
         "similarity and score_samples average over all of them, and labels_ are those of one"
     )
+    alike: ClassVar[float] = 0.0  # a cluster may be much narrower than any angle of centres
     counted: ClassVar[str] = "n_used"
     options: ClassVar[tuple[Option, ...]] = (
-        Option("--clusters", "n_components", int, "Largest number of clusters.", "50", least=1),
+        Option(
+            "--clusters", "n_components", int, "Largest number of clusters.", "50",
+            least=1, most=MOST,
+        ),
         Option(
             "--infinite", "n_components", bool, "Learn the number of clusters.",
             value="infinite",
@@ -225,7 +229,9 @@ cosine.
         first += f"{plural}."
         if "log_density" in run.metrics:
             gain = run.metrics["log_density"]
-            first += f" Held-out rows are e^{gain:.1f} times as likely as random directions."
+            first += (
+                f" The log density of a held-out row is {gain:.2f} above that of random directions."
+            )
         return first
 
     def cards(self) -> list[Card]:
@@ -259,8 +265,8 @@ cosine.
     def component_columns(self, run: Run) -> list[Column]:
         """How tight clusters are, as the expected cosine of a row to the centre."""
         cosines = mean_resultant(np.asarray(self.model.concentrations_), len(run.columns))
-        what = "Expected cosine of a row to the centre; the concentration is below it"
-        kappas = [f"{kappa:.4g}" for kappa in self.model.concentrations_]
+        what = "Expected cosine of a row to the centre"
+        kappas = [f"concentration {kappa:.4g}" for kappa in self.model.concentrations_]
         return [Column("cosine", np.asarray(cosines).tolist(), "number", what, kappas)]
 
     def rows_to_look_at(self, run: Run) -> RowTable:

@@ -34,6 +34,9 @@ from wideangle.mixture_of_experts.paper_methods import paper_method
 from wideangle.mixture_of_experts.sampling import fit_mcmc
 from wideangle.mixture_of_experts.task import plan
 from wideangle.settings import MutualAngularPrior, Sampling, Settings
+from wideangle.spherical_mixture.estimator import SphericalMixture
+from wideangle.spherical_mixture.rows import BLOCK
+from wideangle_lab.bench.clusters.speed import passes
 from wideangle_lab.bench.device_clock import ceilings, timed
 from wideangle_lab.bench.device_features import features, sweep_of_many
 from wideangle_lab.bench.expert_problem import EXPERT, draw_problem
@@ -102,6 +105,32 @@ def many_rows(size: Size = MILLION, n_warmup: int = 60, n_draws: int = 20) -> di
         "acceptance": fitted.chains.acceptance,
         "gradient": gradients(size, (chains.n_chains,)),
     }
+
+
+def directions(n_rows: int = 1_000_000, dim: int = 1000, n_clusters: int = 100) -> dict[str, Any]:
+    """A pass of the clusters over as many rows, beside its two products, and a whole fit."""
+    rng = np.random.default_rng(SEED)
+    centres = rng.standard_normal((n_clusters, dim), np.float32)
+    X = np.empty((n_rows, dim), np.float32)
+    for first in range(0, n_rows, BLOCK):
+        part = X[first : first + BLOCK]
+        part[:] = 0.5 * centres[rng.integers(n_clusters, size=len(part))]
+        part += rng.standard_normal(part.shape, np.float32)
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    one = passes(X, X[:n_clusters].astype(np.float64))
+    found: dict[str, Any] = {"rows": n_rows, "columns": dim, "clusters": n_clusters}
+    found["pass_seconds"] = timed(lambda: one(0), 10)
+    blocks = [jnp.asarray(X[first : first + BLOCK]) for first in range(0, n_rows, BLOCK)]
+    along = jnp.asarray(centres)
+    floor = jax.jit(lambda rows: jnp.dot((rows @ along.T).T, rows))
+    with jax.default_matmul_precision("highest"):
+        found["products_seconds"] = timed(lambda: [floor(rows) for rows in blocks], 10)
+    for turn, seed in (("first", SEED), ("again", SEED + 1)):
+        began = time.perf_counter()
+        model = SphericalMixture(n_clusters, random_state=seed, verbose=False).fit(X)
+        seconds = time.perf_counter() - began
+        found[turn] = {"seconds": seconds, "passes": int(model.notes_["n_passes"])}
+    return found
 
 
 def experts(method: str | None, **settings: Any) -> dict[str, Any]:
@@ -195,6 +224,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "Adult-9 gradient": gradients,
     "20-News sweep, 300 features": sweep_of_many,
     "a million rows": many_rows,
+    "a million directions": directions,
     "Adult-9 sampling, defaults": partial(experts, None),
     "Adult-9 variational": partial(experts, "BMEM-MABN-II"),
     "Adult-9 sampling": partial(experts, "BMEM-MABN-I", inference=CHAINS_OF_4),

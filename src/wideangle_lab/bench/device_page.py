@@ -27,6 +27,7 @@ def render(record: Mapping[str, Any]) -> str:
         name = f"Adult-9 gradient{mark}"
         lines += _gradient(name, parts.get(name), parts.get(f"ceilings{mark}"))
     lines += _many_rows(parts.get("a million rows"), ceilings)
+    lines += _directions(parts.get("a million directions"))
     lines += _fits({name: parts[name] for name in parts if name.startswith("Adult-9 ")})
     lines += _many({name: parts[name] for name in parts if name.startswith("many ")})
     for name in ("bootstraps", f"bootstraps{NOT_TUNED}"):
@@ -85,6 +86,23 @@ def _many_rows(result: Mapping[str, Any] | None, ceilings: Mapping[str, float] |
         f"draw takes as long as {result['seconds_a_draw'] / gradient['seconds']:.0f} gradients. "
         f"Initialisation, compilation and the first {result['n_first']} steps took "
         f"{result['first_seconds']:.0f} s.",
+        "",
+    ]
+
+
+def _directions(result: Mapping[str, Any] | None) -> list[str]:
+    """Clusters of a million rows."""
+    if not result:
+        return []
+    one, products, again = result["pass_seconds"], result["products_seconds"], result["again"]
+    return [
+        "## A million directions",
+        "",
+        f"`SphericalMixture` with {result['clusters']} clusters on {result['rows']:,} simulated "
+        f"rows of {result['columns']:,} columns, kept on the card: a pass takes {one:.2f} s, "
+        f"{one / products:.1f} times its two matrix products ({products:.2f} s). A whole fit takes "
+        f"{result['first']['seconds']:.0f} s, the next one {again['seconds']:.0f} s, of "
+        f"{again['passes']} passes over all rows.",
         "",
     ]
 

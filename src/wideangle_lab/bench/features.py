@@ -1,4 +1,4 @@
-"""The latent feature model: the cost of a sweep and the quality of a fit.
+"""The latent feature model: the cost of a sweep, and of means of new rows.
 
 A sweep cannot be cheaper than the products that every sampler of the model needs: rows with
 features, and assignments with features or rows. They are timed alternately with the sweep.
@@ -18,36 +18,39 @@ from threadpoolctl import threadpool_limits
 
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
 from wideangle.latent_features.memory import MemoryRows
+from wideangle.latent_features.posterior import N_DRAWS
+from wideangle.latent_features.score import expected_rows
 from wideangle.latent_features.settings import design_of, first_guess, learn_scaling
 from wideangle.latent_features.start import Start
-from wideangle.latent_features.state import with_room
+from wideangle.latent_features.state import Features, with_room
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab import datasets
 from wideangle_lab.bench import feature_quality
 from wideangle_lab.bench.harness import Settings, Size, in_turns
 from wideangle_lab.bench.record import OURS, Case, Series
 
-PRODUCTS, TWO_SECONDS = "its two matrix products", "two seconds"
-TIMES_FLOOR = 10.0
+ON_ALL_CORES = ", products on all cores"
+PRODUCTS, TWO_SECONDS, HALF_SECOND = "its two matrix products", "two seconds", "half a second"
+TIMES_FLOOR = 5.0
 """Largest allowed time of a sweep, in units of its products."""
 SECONDS = 2.0
 """Largest allowed seconds of a sweep on 20-News with 300 features."""
 WARM = 3
 """Untimed sweeps at the start, which compile."""
+ENDLESS = Plan()._replace(n_warmup=0, n_draws=10**9)
+"""Keeps as many states as a fit with default settings."""
 DENSITY = 0.01
 
 
+N_NEW = 1000
+"""New rows whose means are computed."""
 DENSE, SMALL = Size(5000, 200, 30), Size(600, 40, 6)
 NEWS, SMALL_NEWS = Size(18_846, 5000, 300), Size(600, 200, 20)
 
 
 def measure(settings: Settings) -> list[Case]:
-    """Sweeps, quality."""
-    return [
-        *dense_sweep(settings),
-        *sparse_sweep(settings),
-        *feature_quality.measure(settings),
-    ]
+    """Sweeps, and what a fitted model does with new rows."""
+    return [*dense_sweep(settings), means_of_rows(settings), *sparse_sweep(settings)]
 
 
 class Sweeper:
@@ -67,28 +70,22 @@ class Sweeper:
         key = jax.random.key(seed, impl="threefry2x32")
         self.chain: Chain = begin_chain(key, start.features, assignments, hyper)
         self.first = self.chain.features
-        self.n_live = int(self.first.n_live)
-        """Features after the last sweep."""
 
-    def sweep(self) -> Any:
+    def sweep(self) -> Features:
         """One sweep from the first state with new random numbers, so that costs are equal."""
         chain = self.chain
-        n_sweeps = chain.n_done + 1
-        n_warmup = min(n_sweeps, WARM)
-        plan = Plan(n_warmup, n_sweeps - n_warmup, 1)
-        run_chain(chain, self.rows, self.design, plan)
+        run_chain(chain, self.rows, self.design, ENDLESS, after=lambda _: True)
         chain.draws.clear()
-        self.n_live = int(chain.features.n_live)
-        result = chain.features.assignments
+        moved = chain.features
         if chain.features.room > self.first.room:  # else every sweep would grow the arrays again
             self.first = with_room(self.first, chain.features.room)
         chain.features = self.first
-        return result
+        return moved
 
     def ready(self) -> Sweeper:
         """The same, compiled."""
         for _ in range(WARM):
-            jax.block_until_ready(self.sweep())
+            self.sweep()
         return self
 
     def floor(self) -> Any:
@@ -107,7 +104,7 @@ def dense_sweep(settings: Settings) -> list[Case]:
     """A sweep on dense rows against its two products, on all cores and on one core."""
     size = SMALL if settings.quick else DENSE
     sweeper = dense_sweeper(settings.seed, size).ready()
-    kinds = {"": nullcontext, ", one thread": partial(threadpool_limits, 1, "blas")}
+    kinds = {ON_ALL_CORES: nullcontext, "": partial(threadpool_limits, 1, "blas")}
     return [_against_products(settings, size, sweeper, *kind) for kind in kinds.items()]
 
 
@@ -118,16 +115,35 @@ def _against_products(
         seconds = in_turns(
             {PRODUCTS: lambda _: sweeper.floor(), OURS: lambda _: sweeper.sweep()},
             settings.repeats,
-            calls=5,
+            calls=ENDLESS.thin,
         )
     return Case(
         f"sweep, dense rows, {_label(size)}{kind}",
         "s",
         {OURS: seconds[OURS], PRODUCTS: seconds[PRODUCTS]},
-        targets={} if settings.quick else {PRODUCTS: 1.0 / TIMES_FLOOR},
-        note="Sweeps: every assignment, birth, feature and hyperparameter once, mutual-angular "
-        "prior, one thread for the assignments; the products are X W' and Z W (sparse: Z'X), by "
-        "BLAS with all cores or (*one thread*) as in chains that run beside each other.",
+        targets={} if settings.quick or kind else {PRODUCTS: 1.0 / TIMES_FLOOR},
+        note="Sweeps: every assignment, births, features and hyperparameters, mutual-angular "
+        "prior, in one thread, as in chains that run beside each other; the products are X W' and "
+        "Z W (sparse: Z'X), by BLAS in one thread too, or, where it says so, on all cores.",
+    )
+
+
+def means_of_rows(settings: Settings) -> Case:
+    """What ``reconstruct`` computes for new rows."""
+    size = SMALL if settings.quick else DENSE
+    sweeper = dense_sweeper(settings.seed, size).ready()
+    draws = [sweeper.rows.keep(sweeper.sweep()) for _ in range(N_DRAWS)]
+    rows = sweeper.rows.matrix[:N_NEW]
+    seconds = in_turns(
+        {OURS: lambda _: expected_rows(draws, rows, settings.seed)}, settings.repeats
+    )
+    limit = Series((0.5,) * settings.repeats)
+    return Case(
+        f"means of {len(rows):,} rows, D={size.columns}, K={size.components}",
+        "s",
+        {OURS: seconds[OURS], HALF_SECOND: limit},
+        targets={} if settings.quick else {HALF_SECOND: 1.0},
+        note=f"Means: those of `reconstruct`, over {N_DRAWS} draws.",
     )
 
 
@@ -147,7 +163,7 @@ def sparse_sweep(settings: Settings) -> list[Case]:
             "s",
             {OURS: seconds[OURS], PRODUCTS: seconds[PRODUCTS], TWO_SECONDS: limit},
             targets={} if settings.quick else {TWO_SECONDS: 1.0},
-            note=f"Sparse sweeps: {source}, {sweeper.n_live} features after a sweep.",
+            note=f"Sparse sweeps: {source}, {int(sweeper.sweep().n_live)} features after a sweep.",
         )
     ]
 

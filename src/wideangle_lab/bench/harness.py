@@ -29,7 +29,8 @@ AREAS = {
     "priors": "wideangle_lab.bench.priors",
     "sampling": "wideangle_lab.bench.sampling",
     "experts": "wideangle_lab.bench.experts",
-    "features": "wideangle_lab.bench.features",
+    "sweeps": "wideangle_lab.bench.features",
+    "features": "wideangle_lab.bench.feature_quality",
     "growth": "wideangle_lab.bench.growth",
     "import": "wideangle_lab.bench.imports",
 }

@@ -229,7 +229,8 @@ def test_the_record_is_a_full_run_and_the_page_says_what_it_missed():
 
 CASES = {
     "experts": {"gradient", "MCMC", "VI", "mixture of experts"},
-    "features": {"sweep", "Block-Images", "sparse features"},
+    "sweeps": {"sweep"},
+    "features": {"Block-Images", "sparse features"},
 }
 """How the names of some cases begin that these areas must have."""
 

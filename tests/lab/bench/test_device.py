@@ -47,6 +47,7 @@ def test_the_page_shows_what_the_record_has(tmp_path, monkeypatch):
             "rows": 10, "columns": 3, "n_experts": 2,
             "4 chains": {"seconds": 2e-3, "products_seconds": 1e-3, "tflops": 25.0},
         },
+        "a million directions": lambda: device.directions(300, 5, 3),
         "Adult-9 sampling": lambda: fit(9.0),
         "many chains": lambda: {"method": "BMEM-MABN-I", "16 n_chains": fit(8.0)},
         "20-News sweep, 300 features": lambda: {
@@ -61,6 +62,7 @@ def test_the_page_shows_what_the_record_has(tmp_path, monkeypatch):
         "| 4 | 2.000 | 1.000 | 2.00 | 50 % |",
         "| 300 | 16.0 | 4.0 | 4.0 |",
         "| 1.2500, 1.5000 |",
+        "with 3 clusters on 300 simulated rows of 5 columns",
     ):
         assert text in page
     assert "16 chains" in page

@@ -1,4 +1,4 @@
-"""What the area "features" measures: sweeps that move, floors that are products, known truths."""
+"""The areas "sweeps" and "features": sweeps that move, floors that are products, known truths."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,9 @@ from wideangle_lab.bench.harness import AREAS, Settings, Size
 QUICK = Settings(quick=True, seed=0, repeats=2)
 
 
-def test_the_area_is_measured():
-    assert AREAS["features"] == features.__name__
+def test_the_areas_are_measured():
+    assert AREAS["sweeps"] == features.__name__
+    assert AREAS["features"] == quality.__name__
 
 
 def test_rows_without_the_file_have_the_density_of_text():
@@ -102,7 +103,7 @@ def test_a_sweep_moves_the_chain_and_its_floor_is_two_products():
         sweeper.sweep()
         assert sweeper.chain.n_done == features.WARM + n_done
     assert not sweeper.chain.draws
-    first, second = np.asarray(sweeper.sweep()), np.asarray(sweeper.sweep())
+    first, second = (np.asarray(sweeper.sweep().assignments) for _ in range(2))
     assert np.any(first[:, :6] != second[:, :6])
     assert int(sweeper.chain.features.n_live) == features.SMALL.components
     products, sums = sweeper.floor()

@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wideangle.sharding import n_threads
 from wideangle_lab.bench.scale import drawn, jobs, model
 from wideangle_lab.bench.scale.pace import GRID
 from wideangle_lab.bench.scale.shares import shares
@@ -46,10 +48,14 @@ def main() -> None:
 
 def measure_vi(folder: str, rows: int, seed: int, _: dict[str, Any]) -> dict[str, Any]:
     """Fit the constants of the machine to small runs, then compare large runs with predictions."""
-    found: dict[str, Any] = {"paces": []}
-    for experts, starts, columns in GRID:
-        pace = jobs.run("pace", experts=experts, starts=starts, columns=columns, seed=seed)
-        found["paces"].append(_rounded(pace))
+
+    def pace(size: tuple[int, int, int]) -> dict[str, Any]:
+        named = dict(zip(("experts", "starts", "columns"), size, strict=True))
+        return _rounded(jobs.run("pace", **named, seed=seed))
+
+    # Core seconds: several at once, each with two cores.
+    with ThreadPoolExecutor(max(n_threads() // 2, 1)) as pool:
+        found: dict[str, Any] = {"paces": [*pool.map(pace, GRID)]}
     costs = model.learn(found["paces"])
     found["costs"] = costs._asdict()
     found["draw"] = _rounded(jobs.run("draw", folder=folder, rows=rows, seed=seed, what="classes"))

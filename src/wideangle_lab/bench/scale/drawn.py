@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from wideangle.sharding import n_threads
 
 BLOCK = 65_536
 TRUE_EXPERTS, COLUMNS = 5, 31
@@ -35,21 +38,36 @@ def truth(seed: int, columns: int = COLUMNS) -> Truth:
     return Truth(4.0 * gate / length, 3.0 * experts / length)
 
 
-def blocks(seed: int, purpose: int, n_rows: int) -> Iterator[tuple[int, np.random.Generator, int]]:
-    """First row, random generator and size of every block; independent of later blocks."""
-    for place, first in enumerate(range(0, n_rows, BLOCK)):
-        yield first, np.random.default_rng([seed, purpose, place]), min(BLOCK, n_rows - first)
+Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, ...]]
+"""From a generator and a number of rows to arrays of them."""
+
+
+def blocks(seed: int, purpose: int, n_rows: int, draw: Draw) -> Iterator[tuple[np.ndarray, ...]]:
+    """Every block, with a generator of its own, in order; some are drawn at the same time."""
+
+    def make(place: int) -> tuple[np.ndarray, ...]:
+        size = min(BLOCK, n_rows - place * BLOCK)
+        return draw(np.random.default_rng([seed, purpose, place]), size)
+
+    places, n = range(-(-n_rows // BLOCK)), n_threads()
+    with ThreadPoolExecutor(n) as pool:
+        for first in places[::n]:
+            yield from pool.map(make, places[first : first + n])
 
 
 def draw_classes(folder: Path, n_rows: int, seed: int, columns: int = COLUMNS) -> None:
     """``X.npy`` (N, columns) float32 and ``y.npy`` (N,) int8."""
     model = truth(seed, columns)
+
+    def draw(generator: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = generator.standard_normal((size, columns), np.float32)
+        return rows, generator.random(size) < model.chance(rows)
+
     with _Npy(folder / "X.npy", (n_rows, columns), np.float32) as X:
         with _Npy(folder / "y.npy", (n_rows,), np.int8) as y:
-            for _, generator, size in blocks(seed, 2, n_rows):
-                rows = generator.standard_normal((size, columns), np.float32)
+            for rows, targets in blocks(seed, 2, n_rows, draw):
                 X.add(rows)
-                y.add(generator.random(size) < model.chance(rows))
+                y.add(targets)
 
 
 def true_features(seed: int) -> np.ndarray:
@@ -64,11 +82,15 @@ def true_features(seed: int) -> np.ndarray:
 def draw_features(folder: Path, n_rows: int, seed: int) -> None:
     """``F.npy`` (N, 64) float32: sums of true features, each in a quarter of rows, and noise."""
     features = true_features(seed).astype(np.float32)
+
+    def draw(generator: np.random.Generator, size: int) -> tuple[np.ndarray]:
+        used = generator.random((size, TRUE_FEATURES), np.float32) < SHARE
+        noise = generator.standard_normal((size, PIXELS), np.float32)
+        return (used.astype(np.float32) @ features + np.float32(NOISE) * noise,)
+
     with _Npy(folder / "F.npy", (n_rows, PIXELS), np.float32) as F:
-        for _, generator, size in blocks(seed, 3, n_rows):
-            used = generator.random((size, TRUE_FEATURES), np.float32) < SHARE
-            noise = generator.standard_normal((size, PIXELS), np.float32)
-            F.add(used.astype(np.float32) @ features + np.float32(NOISE) * noise)
+        for (rows,) in blocks(seed, 3, n_rows, draw):
+            F.add(rows)
 
 
 class _Npy:

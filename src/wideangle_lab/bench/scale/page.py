@@ -130,7 +130,8 @@ def devices(shares: dict[str, Any]) -> list[str]:
     names = {"gradient": "gradient", "pass": "pass of VI", "stream": "streamed pass of VI"}
 
     def cells(plan: dict[str, Any]) -> Iterator[str]:
-        yield f"{plan['processes']} x {plan['devices']}"
+        fits = f", {plan['fits']} fits side by side" if plan["fits"] > 1 else ""
+        yield f"{plan['processes']} x {plan['devices']}{fits}"
         for name in names:
             yield f"{plan[f'{name}_seconds']:.3g} s ({plan[f'{name}_cpu_seconds']:.3g} s)"
             yield f"{100 * plan[f'{name}_efficiency']:.0f} %"
@@ -142,7 +143,8 @@ def devices(shares: dict[str, Any]) -> list[str]:
     return [
         f"{shares['rows']:,} rows of {shares['columns']} columns, {shares['n_experts']} experts, "
         "one core per device; VI with two starts and minibatches of 8192. In parentheses core "
-        "seconds of all devices together:",
+        "seconds of all devices together. Fits side by side, which share nothing, show what the "
+        "machine allows:",
         "",
         *table(head, rows),
         "",
