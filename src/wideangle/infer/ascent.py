@@ -19,7 +19,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from wideangle.checks import warn
-from wideangle.infer.run import Progress
+from wideangle.progress import Progress
 from wideangle.sharding import gathered, in_company, own_rows, spread
 from wideangle.types import Array, Key, as_dense, as_targets
 

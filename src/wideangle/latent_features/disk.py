@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.infer.run import Progress
 from wideangle.latent_features.assignments import (
     Conditionals,
     conditionals,
@@ -40,6 +39,7 @@ from wideangle.latent_features.state import (
     probes,
 )
 from wideangle.latent_features.sweep import SweepStart, drop_unused
+from wideangle.progress import Progress
 from wideangle.sharding import ALONE, Share, in_company, of_all, total
 from wideangle.streaming.sources import RowSource, Scratch, chunks, neighbours
 from wideangle.types import Key

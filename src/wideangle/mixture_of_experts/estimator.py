@@ -20,15 +20,16 @@ from wideangle.checks import check_plain, warn
 from wideangle.convergence import caution_of
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
-from wideangle.mixture_of_experts.data import (
-    Data,
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
+from wideangle.mixture_of_experts.prepare import (
     Scaling,
     TargetScaling,
+    filled,
+    learn_filling,
     learn_scaling,
     usual_extreme,
 )
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
-from wideangle.mixture_of_experts.missing import filled, learn_filling
 from wideangle.mixture_of_experts.task import (
     Fitted,
     Task,
