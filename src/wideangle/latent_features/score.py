@@ -187,6 +187,17 @@ def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
 # ---------------------------------------------------------------- weights of chains
 
 
+def hide(X: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Entries from which chain weights are learned, and the rows without them."""
+    if sparse.issparse(X):
+        raise ValueError(
+            "inference.combine='stacking': entries are hidden from the fit as missing, for "
+            "which rows must be dense; use X.toarray() or combine='equal'."
+        )
+    hidden = hidden_entries(X, seed)
+    return hidden, np.where(hidden, np.nan, X)
+
+
 def hidden_entries(X: np.ndarray, seed: int) -> np.ndarray:
     """Which entries of dense rows (N, D) to hide, at random among the observed ones."""
     places = np.flatnonzero(~np.isnan(X))
