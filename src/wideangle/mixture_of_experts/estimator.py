@@ -215,10 +215,6 @@ class MixtureOfExperts(Family, ABC):
             verbose=self.verbose,
         )
 
-    def _validate_params(self) -> None:
-        super()._validate_params()
-        check_choices(self.prior, self.choice("inference"), self.checkpoint)
-
     @in_own_threads
     def fit_stream(self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES) -> Self:
         """Fit by stochastic VI to rows that stay on disk.
@@ -236,6 +232,7 @@ class MixtureOfExperts(Family, ABC):
             be many times the size of a block.
         """
         self._validate_params()
+        check_choices(self.prior, self.choice("inference"), self.checkpoint)  # before a pass
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,
