@@ -1,6 +1,7 @@
 """One fit on many devices and processes is the fit of one."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -92,8 +93,11 @@ def test_a_process_prepares_the_rows_of_its_own_devices(count, devices, n_rows, 
 
 
 @pytest.mark.slow
-def test_devices_exchange_gradients_and_never_rows():
-    assert end(begin(what="collectives", devices=2))["collectives"] == ["all-reduce"]
+def test_devices_exchange_one_array_a_step_and_never_rows():
+    """Values and the gradients of all factors of both starts together."""
+    ((shape, kind),) = end(begin(what="collectives", devices=2))["collectives"]
+    assert kind == "all-reduce"
+    assert re.fullmatch(r"f32\[\d+\]\S*", shape)
 
 
 @pytest.mark.slow

@@ -43,7 +43,8 @@ def bench(
         str | None,
         typer.Option(
             "--part",
-            help="Of these: `fit` (ours) or `rivals`; `study`, `chains` (on a GPU) or `speed`.",
+            help="Of these: `fit` (ours), `inferences` (ours, map and vi) or `rivals`; `study`, "
+            "`chains` (on a GPU) or `speed`.",
         ),
     ] = None,
     jobs: Annotated[

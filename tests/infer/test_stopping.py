@@ -41,7 +41,7 @@ def test_slow_chains_run_longer_than_fast_ones():
 def test_chains_in_different_modes_are_recognised_and_stopped():
     ending = until_converged(chains(np.random.default_rng(2), shift=5.0), max_time=60.0)
     assert ending.reason == "modes"
-    assert ending.n_draws >= 4 * stopping.FIRST
+    assert ending.n_draws >= 8 * stopping.FIRST
 
 
 @pytest.mark.parametrize("seed", range(5))

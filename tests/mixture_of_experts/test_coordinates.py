@@ -1,5 +1,7 @@
 """Free coordinates and whitening: exact by formula, or by invariance."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
     Problem,
+    as_weights,
     draw_point,
     from_vectors,
     log_joint,
@@ -313,6 +316,40 @@ def test_widths_come_from_draws_where_there_are_many(key):
         assert root.share.max() < 0.12
     still = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, :1], 1000, axis=1), draws)
     assert refine(first, task.priors, still).experts.vectors.share.min() > 0.95
+
+
+def test_components_have_widths_of_their_own_where_they_are_numbered_alike(key):
+    """One narrow expert does not narrow the others, and the change of variable stays exact."""
+    task = problem("common")
+    rng = np.random.default_rng(0)
+    narrow = np.array([0.1, *[1.0] * (K - 1)])[:, None]
+    size = task.priors.experts.dim
+    common = rng.normal(size=(4, 500, size))
+    scales = {name: np.ones((4, 500)) for name in ("gate", "experts", "common")}
+    gate = narrow * rng.normal(size=(4, 500, K, P))
+    experts = common[:, :, None] + narrow * rng.normal(size=(4, 500, K, size))
+    weights = as_weights(gate, experts, task.expert.n_outputs)
+    draws = {"weights": weights, "scales": scales, "common": common}
+    x = draw_point(key, task.priors)
+    found = refine(whitening_of(task, x), task.priors, draws, True)
+    for metric in found:
+        widths = np.asarray(metric.vectors.width).reshape(K, -1)
+        np.testing.assert_allclose(widths[0], 0.1, rtol=0.5)
+        np.testing.assert_allclose(widths[1:], 1.0, atol=0.15)
+    back, _ = unwhiten(found, whiten(found, x))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), back, x)
+    u, restore = ravel_pytree(whiten(found, x))
+
+    def flat(u):
+        return ravel_pytree(unwhiten(found, restore(u))[0])[0]
+
+    def volume(u):
+        return jnp.linalg.slogdet(jax.jacfwd(flat)(u))[1]
+
+    # Up to a constant.
+    other = u + 0.3
+    change = unwhiten(found, restore(other))[1] - unwhiten(found, restore(u))[1]
+    np.testing.assert_allclose(change, volume(other) - volume(u), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "I", "common"])

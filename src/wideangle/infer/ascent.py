@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from wideangle.checks import warn
+from wideangle.infer.program import jit_quickly
 from wideangle.progress import Progress
 from wideangle.sharding import gathered, in_company, own_rows, spread
 from wideangle.types import Array, Key, as_dense, as_targets
@@ -176,7 +177,7 @@ def adam(state: AscentState, gradient: Any, rates: Any, n_steps: Array) -> Ascen
     return AscentState(position, mean, square, state.step + 1)
 
 
-@partial(jax.jit, static_argnames=("objective", "n_calls"))
+@partial(jit_quickly, static_argnames=("objective", "n_calls"))
 def _advance(
     objective: Objective,
     n_calls: int,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -238,6 +239,17 @@ def on_cpu() -> bool:
     device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     platform = jax.default_backend() if device is None else getattr(device, "platform", device)
     return platform == "cpu" and current_mesh() is None
+
+
+def jit_quickly(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """:func:`jax.jit` for a program that is compiled in most fits; on a CPU :data:`QUICKLY`."""
+    usual, quick = (jax.jit(function, compiler_options=o, **options) for o in (None, QUICKLY))
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (quick if on_cpu() else usual)(*args, **kwargs)
+
+    return call
 
 
 def together(states: Sequence[RunState]) -> RunState:

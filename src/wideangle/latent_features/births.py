@@ -195,8 +195,8 @@ def _birth_or_death(
     without = take_out(pool, jnp.where(birth, len(candidates), old.slot))
     row = chances.picks[1] % len(old.column)
     row = jnp.where(birth, row, pick(chances.picks[1], old.column > 0))
-    anchor = _anchor(without, row, setting)
-    vector = _newborn(chances, setting.lengths[turn], anchor.rest, setting.hyper, design)
+    rest = _residual(without, row, setting)
+    vector = _newborn(chances, setting.lengths[turn], rest, setting.hyper, design)
     product = setting.rows.products(vector.directions[None])[:, 0] * vector.magnitudes
     empty = jnp.zeros_like(old.column)
     one = choose(birth, Feature(empty_slot(pool), chances.weight, *vector, empty, product), old)
@@ -204,26 +204,15 @@ def _birth_or_death(
     column = decide(_logit(one.weight) + gain, chances.rows).astype(gain.dtype).at[row].set(1.0)
     one = one._replace(column=jnp.where(birth, column, one.column))
     offer = Offer(birth, birth | jnp.any(candidates), jnp.sum(candidates) + birth)
-    fit = _anchored_fit(one, gain, anchor, setting.hyper, design)
+    fit = _anchored_fit(one, gain, row, rest, setting.hyper, design)
     return _settle(chances.uniforms[1], without, one, offer, fit, setting, design)
 
 
-class Anchor(NamedTuple):
-    """The row that a birth starts from."""
-
-    row: Array
-    """Which row it is."""
-    rest: Array
-    """(D,) its residual from the other features."""
-    square: Scalar
-    """The squared length of the residual."""
-
-
-def _anchor(without: Pool, row: Array, setting: Setting) -> Anchor:
+def _residual(without: Pool, row: Array, setting: Setting) -> Array:
+    """What the features leave of one row, (D,)."""
     vectors = without.components.vectors[: len(without.columns)]
     present = without.weights[: len(vectors)] > 0
-    rest = setting.rows.take(row[None])[0] - (present * without.columns[:, row]) @ vectors
-    return Anchor(row, rest, rest @ rest)
+    return setting.rows.take(row[None])[0] - (present * without.columns[:, row]) @ vectors
 
 
 class Offer(NamedTuple):
@@ -270,12 +259,12 @@ def _newborn(
 
 
 def _anchored_fit(
-    one: Feature, gain: Array, anchor: Anchor, hyper: Hyper, design: Design
+    one: Feature, gain: Array, row: Array, rest: Array, hyper: Hyper, design: Design
 ) -> Scalar:
-    """The F of an anchored birth, in which the anchor adds nothing to the sum over rows."""
-    dim, square = anchor.rest.size, anchor.square
+    """The F of a birth from this row, which adds nothing to the sum over rows."""
+    dim, square = rest.size, rest @ rest
     fit = jnp.log(1.0 * len(gain)) - jnp.log(jnp.sum(one.column)) + jnp.log(one.weight)
-    fit += log_used(one.weight, gain) - log_used(one.weight, gain[anchor.row])
+    fit += log_used(one.weight, gain) - log_used(one.weight, gain[row])
     if design.features == "gaussian":
         shrink = 1 / (1 + hyper.noise_variance * hyper.rate)
         return fit + 0.5 * dim * jnp.log1p(-shrink) + 0.5 * shrink * square / hyper.noise_variance

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from wideangle.convergence import STACK
 from wideangle.latent_features.posterior import disagreements
 from wideangle.posterior import evenly
 from wideangle.presentation.family import (
@@ -63,6 +64,7 @@ the data need.
     Missing values are left to the model, which fills them in. Ctrl-C keeps the draws so far: the
     same command with `--resume` continues.
     """
+    in_modes: ClassVar[str] = f"{STACK} (dense rows in memory only)"
     words: ClassVar[Mapping[str, str]] = {
         "signal": "reconstruction of watched entry",
         "log_lik": "log-likelihood",

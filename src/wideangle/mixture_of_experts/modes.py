@@ -15,6 +15,7 @@ from scipy.special import xlogy
 
 from wideangle.checks import warn
 from wideangle.infer.ascent import Minibatches, ascend, begin
+from wideangle.infer.program import jit_quickly
 from wideangle.mixture_of_experts.coordinates import (
     Point,
     Priors,
@@ -288,7 +289,7 @@ class _ModeObjective:
         return rows._replace(weights=inside), rows._replace(weights=outside)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit_quickly, static_argnums=0)
 def _judge(
     objective: _ModeObjective, points: Point, data: Data, constants: Any
 ) -> tuple[Array, Array]:

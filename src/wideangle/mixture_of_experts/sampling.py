@@ -36,6 +36,7 @@ from wideangle.mixture_of_experts.coordinates import (
 from wideangle.mixture_of_experts.data import Data, for_sampling, sample, scattered, shard
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights
 from wideangle.mixture_of_experts.polar import geodesic, metropolis
+from wideangle.mixture_of_experts.pooling import continued, ends, pool
 from wideangle.mixture_of_experts.predict import trace
 from wideangle.mixture_of_experts.sparse import on_host
 from wideangle.mixture_of_experts.task import Fitted, Task, arrays_of, checkpoint_of
@@ -76,10 +77,11 @@ def fit_mcmc(
 ) -> Fitted:
     """Run the chains: two stages of warm-up, then draws.
 
-    The first stage goes from the start to typical points; there the coordinates are whitened again
-    and learned priors are updated (the paper's EM, one M step). The second stage tunes the step for
-    the draws, each the last of ``thin`` steps. Only the second is saved to ``checkpoint``: the
-    first depends on the key alone and is repeated bit for bit.
+    The first stage goes from the start to typical points. There chains in modes of little mass
+    begin anew, the coordinates are whitened again, and learned priors are updated (the paper's EM,
+    one M step). The second stage tunes the step for the draws, each the last of ``thin`` steps.
+    Only the second is saved to ``checkpoint``: the first depends on the key alone and is repeated
+    bit for bit.
     """
     starts = None if start is None else [start]
     return fit_many([key], [task], [data], starts=starts, checkpoint=checkpoint)[0]
@@ -114,7 +116,7 @@ def fit_many(
         n_chains=chosen.n_chains,
         verbose=tasks[0].verbose,
     )
-    n_first, earlier = n_warmup // 2, None
+    n_first, earlier, alike, restarted = n_warmup // 2, None, False, [0] * len(data)
     typical = [
         _typical_of(one.priors, start, one.expert)
         for one, start in zip(problems, starts, strict=True)
@@ -123,16 +125,22 @@ def fit_many(
         begin = stage(key_first, starts, typical, problems)
         first = begin(n_warmup=n_first, n_draws=max(n_first // 2, 1))
         _stop_if(first[0].interrupted)
-        earlier = [one.draws for one in first]
+        pools = [pool(one.priors, run.draws) for one, run in zip(problems, first, strict=True)]
+        earlier = [continued(run.draws, one) for run, one in zip(first, pools, strict=True)]
         typical = [_thinned(draws) for draws in earlier]
         problems = [
             one._replace(priors=learn_priors(one.priors, draws.values["weights"], task.learn))
             for one, draws, task in zip(problems, earlier, tasks, strict=True)
         ]
-        pairs = zip(problems, earlier, strict=True)
-        starts = [_ends(one.priors, draws) for one, draws in pairs]
+        # One program for all data sets: experts are numbered alike in all of them, or in none.
+        alike, restarted = all(one.together for one in pools), [one.n_new for one in pools]
+        starts = [
+            _points_of(one.priors, ends(run.draws.values["weights"], pooled))
+            for one, run, pooled in zip(problems, first, pools, strict=True)
+        ]
     counts = {"n_warmup": n_warmup - n_first, "thin": chosen.thin or 1}
-    chains = Chains(stage(key_second, starts, typical, problems, earlier), counts, problems)
+    second = stage(key_second, starts, typical, problems, earlier, alike=alike)
+    chains = Chains(second, counts, problems, restarted)
     return draw(chains, tasks[0], began=began, checkpoint=checkpoint)
 
 
@@ -140,9 +148,13 @@ class Chains:
     """Chains after the first stage of warm-up, and the draws they have made so far."""
 
     def __init__(
-        self, stage: Callable[..., list[Run]], counts: dict[str, int], problems: list[Problem]
+        self,
+        stage: Callable[..., list[Run]],
+        counts: dict[str, int],
+        problems: list[Problem],
+        restarted: list[int],
     ) -> None:
-        self.problems = problems
+        self.problems, self.restarted = problems, restarted
         self._stage, self._counts = stage, counts
         empty = stage(n_warmup=0, n_draws=0)
         self._template = empty[0].state, empty[0].draws
@@ -217,6 +229,7 @@ def draw(
         notes: dict[str, Any] = {
             "acceptance": chains.acceptance[i],
             "interrupted": chains.interrupted,
+            "restarted": chains.restarted[i],
         }
         if endings is not None:
             notes["ending"] = endings[i]._asdict()
@@ -272,6 +285,7 @@ def _stage(
     problems: Sequence[Problem],
     draws: Sequence[Draws] | None = None,
     *,
+    alike: bool = False,
     some: Sequence[Data],
     placed: Sequence[Data],
     **options: Any,
@@ -282,7 +296,7 @@ def _stage(
         with threadpool_limits(1, "blas"):  # or the draws depend on the number of threads
             whitening = _whitening(problem.priors, typical[i], problem.expert, some[i])
             if draws is not None:
-                whitening = _refine(whitening, problem.priors, draws[i].values)
+                whitening = _refine(whitening, problem.priors, draws[i].values, alike)
             setting = Setting(problem._replace(data=placed[i]), jax.block_until_ready(whitening))
         empty = Setting(problem._replace(data=None), whitening)  # pyright: ignore[reportArgumentType]
         settings.append(setting)
@@ -311,7 +325,7 @@ def _stage(
 
 
 _whitening = jax.jit(fisher_whitening, static_argnums=2)
-_refine = jax.jit(refine)
+_refine = jax.jit(refine, static_argnums=3)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -345,12 +359,6 @@ def _thinned(draws: Draws) -> Typical:
     chosen = evenly(draws.n_draws, N_TYPICAL)
     parts = draws.values["weights"], draws.values.get("scales", {})
     return Typical(*jax.tree.map(lambda leaf: np.concatenate(leaf[:, chosen]), parts))
-
-
-def _ends(priors: Priors, draws: Draws) -> Point:
-    """The last draw of each chain, in the coordinates of the current priors."""
-    last = jax.tree.map(lambda leaf: leaf[:, -1], draws.values["weights"])
-    return _points_of(priors, last)
 
 
 def learn_priors(priors: Priors, weights: Weights, learn: Pair[bool]) -> Priors:

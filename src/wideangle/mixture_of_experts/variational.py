@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax, random
 
 from wideangle.infer.ascent import Ascent, AscentState, Minibatches, ascend, begin
+from wideangle.infer.program import jit_quickly
 from wideangle.mixture_of_experts.collapsed import (
     Objective,
     Terms,
@@ -389,7 +390,9 @@ def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> Variational
     key_draws, key_prior = random.split(key)
     targets, weights = as_targets(data.targets, dtype), np.asarray(data.weights, dtype)
     data = Data(data.rows, targets, weights)
-    draws, mean, sums = fit.sample(key_draws, ELBO_DRAWS), fit.mean, None
+    # As many as are kept of a start, for which the program is compiled anyway.
+    draws = jax.tree.map(lambda leaf: leaf[:ELBO_DRAWS], fit.sample(key_draws, POSTERIOR_DRAWS))
+    mean, sums = fit.mean, None
     for part, chunk in chunks(data.rows, dtype):
         pad = (0, len(chunk) - (part.stop - part.start))
         batch = Data(chunk, np.pad(data.targets[part], pad), np.pad(data.weights[part], pad))
@@ -409,13 +412,13 @@ def assess(key: Key, fit: VariationalFit, data: Data, dtype: Any) -> Variational
     return replace(fit, elbo=elbo, elbo_error=float(np.hypot(*errors)))
 
 
-@jax.jit
+@jit_quickly
 def _divergences(keys: Key, guides: Guides, priors: Priors) -> Array:
     """Minus the divergence from the priors; one estimate per key if there is no closed form."""
     return lax.map(lambda key: negative_kl(key, guides, priors), keys)
 
 
-@partial(jax.jit, static_argnames="expert")
+@partial(jit_quickly, static_argnames="expert")
 def _log_liks(
     expert: ExpertLikelihood, draws: Weights, mean: Weights, data: Data
 ) -> tuple[Array, Weights]:
@@ -430,7 +433,7 @@ def _means(guides: Guides) -> tuple[Array, Array]:
     return guides.gate.means, guides.experts.means
 
 
-@partial(jax.jit, static_argnames="n")
+@partial(jit_quickly, static_argnames="n")
 def _draw(guide: Guide, key: Key, n: int) -> Array:
     """Exact draws, (n, K, D)."""
     return guide.sample(key, n)

@@ -69,7 +69,8 @@ GOLDEN = np.uint32(2654435769)
 class Root(NamedTuple):
     """Square root of the posterior covariance of vectors, in the basis of its principal axes.
 
-    One for all outputs of an expert, or one for each: then all arrays have a leading axis O.
+    One for all outputs of an expert, or one for each: then all arrays have a leading axis O. Widths
+    and shares may have another one before it, K, with one entry for each component.
     """
 
     basis: Array | None
@@ -83,7 +84,7 @@ class Root(NamedTuple):
     @property
     def pattern(self) -> str:
         """Axes of the basis, as :func:`jax.numpy.einsum` writes them."""
-        return "...oa,opa->...op" if self.width.ndim > 1 else "...a,pa->...p"
+        return "...oa,opa->...op" if np.ndim(self.basis) > 2 else "...a,pa->...p"  # noqa: PLR2004
 
 
 class Metric(NamedTuple):
@@ -230,27 +231,45 @@ def fisher_whitening(
     )
 
 
-def refine(whitening: Whitening, priors: Priors, draws: dict[str, Any]) -> Whitening:
+def refine(
+    whitening: Whitening, priors: Priors, draws: dict[str, Any], alike: bool = False
+) -> Whitening:
     """Widths and shares along the axes from draws (chain, draw, ...) instead of the information.
+
+    If experts are numbered ``alike`` in all chains, each component has its own.
 
     What is known about an expert depends on which rows it is chosen for, which is uncertain: the
     information gives the right axes but too small widths. Only hierarchical priors: under a polar
     one the length of x.vectors is arbitrary and is not drawn.
     """
+    found = []
+    for metric, prior, parts in zip(whitening, priors, standardised(priors, draws), strict=True):
+        deviations, common = parts
+        if isinstance(prior, HierarchicalComponents):
+            metric = metric._replace(vectors=_from_draws(metric.vectors, deviations, alike))  # noqa: PLW2901
+        if common is not None:
+            metric = metric._replace(common=_from_draws(metric.common, common))  # noqa: PLW2901
+        found.append(metric)
+    return Pair(*found)
+
+
+def standardised(priors: Priors, draws: dict[str, Any]) -> Pair[tuple[Any, Any]]:
+    """Deviations (chain, draw, K, O p) and common vectors in units of their scales, from draws.
+
+    Common vectors have an axis of length 1 for the component. None where there is no such part.
+    """
     weights, scales = draws["weights"], draws.get("scales", {})
     found = []
-    for side, metric, prior in zip(Pair._fields, whitening, priors, strict=True):
-        if not isinstance(prior, HierarchicalComponents):
-            found.append(metric)
-            continue
+    for side, prior in zip(Pair._fields, priors, strict=True):
         vectors = weights.gate if side == "gate" else flat_experts(weights.experts)
-        if prior.common:
-            common = draws["common"][..., None, :]
-            vectors = vectors - common
-            size = _scale(scales, "common", prior.common_scale)
-            metric = metric._replace(common=_from_draws(metric.common, common / size))  # noqa: PLW2901
-        deviations = vectors / _scale(scales, side, prior.scale)
-        found.append(metric._replace(vectors=_from_draws(metric.vectors, deviations)))
+        deviations, common = None, None
+        if isinstance(prior, HierarchicalComponents):
+            if prior.common:
+                common = draws["common"][..., None, :]
+                vectors = vectors - common
+                common = common / _scale(scales, "common", prior.common_scale)
+            deviations = vectors / _scale(scales, side, prior.scale)
+        found.append((deviations, common))
     return Pair(*found)
 
 
@@ -258,15 +277,18 @@ def _scale(drawn: dict[str, Any], name: str, fixed: Any) -> Any:
     return drawn[name][..., None, None] if fixed is None else fixed
 
 
-def _from_draws(root: Any, vectors: Any) -> Root:
+def _from_draws(root: Any, vectors: Any, alike: bool = False) -> Root:
     """The root of standardised vectors (chain, draw, K, O p), with the given axes."""
     n_draws, p = vectors.shape[1], root.width.shape[-1]
     along = vectors.reshape(*vectors.shape[:-1], -1, p)
     if root.basis is not None:
         along = _dot(_reversed(root.pattern), along, root.basis)
     # Within chains: experts are numbered differently in each.
-    others = tuple(range(along.ndim - 1 - root.width.ndim))
-    variance = jnp.mean(jnp.var(along, axis=1), axis=others)
+    variance = jnp.mean(jnp.var(along, axis=1), axis=0)
+    if root.width.ndim == 1:
+        variance = jnp.mean(variance, axis=-2, keepdims=alike)
+    if not alike:
+        variance = jnp.mean(variance, axis=0)
     variance = (n_draws * variance + FEW_DRAWS * root.width**2) / (n_draws + FEW_DRAWS)
     return Root(root.basis, jnp.sqrt(variance), jnp.clip(1.0 - variance, 0.0, 1.0))
 

@@ -104,6 +104,19 @@ def test_the_mean_is_over_seeds_with_both_parts():
     assert table.errors == ["crashed"]
 
 
+def test_other_inferences_are_compared_on_the_splits_they_have():
+    record = make_record(iris=make_fit(), wine=make_fit())
+    both = {"map": make_fit(log_loss=0.11, warnings=["overfits"]), "vi": make_fit(log_loss=0.09)}
+    record["cells"]["iris/0"]["inferences"] = both | {"stamp": STAMP}
+    iris, wine = summaries(record)
+    assert not wine.others
+    assert iris.others["map"].excess.mean == pytest.approx(0.1)
+    assert (iris.others["map"].quiet, iris.others["vi"].quiet) == (0, 1)
+    assert verdict(record, "mean log-loss by map").measured == "Iris +10%"
+    assert verdict(record, "mean log-loss by vi").met
+    assert "| Iris | 1 | 0.100 | 0.110 | +10.0% | 0 of 1 | 0.090 |" in page.render(record)
+
+
 def test_small_tables_are_won_or_lost():
     cells = {
         "iris": make_fit(log_loss=0.09),

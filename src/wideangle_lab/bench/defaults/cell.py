@@ -1,7 +1,7 @@
 """One part of one cell in a new process, so that its first fit includes compilation.
 
 ``python -m wideangle_lab.bench.defaults.cell PART TABLE SEED`` prints the result as one line of
-JSON; PART is ``fit`` or ``rivals``. A final ``once`` skips the second fit.
+JSON; PART is ``fit``, ``inferences`` or ``rivals``. A final ``once`` skips the second fit.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from wideangle.convergence import agreement, share_divergent
 from wideangle.presentation.records import Scored
 from wideangle.storage.files import as_finite
+from wideangle_lab.bench.defaults.loop import INFERENCES, OTHERS, RIVALS
 from wideangle_lab.bench.defaults.reliability import counted
 from wideangle_lab.bench.defaults.rivals import compare, log_loss
 from wideangle_lab.bench.defaults.tables import TABLES, Parts
@@ -54,6 +55,12 @@ def of_classifier(make: Any, parts: Parts, *, again: bool | None) -> dict[str, A
         "reliability": counted(parts.y_test, proba),
         "divergent": round(share_divergent(model.posterior_.stats) * model.n_iter_),
     }
+
+
+def of_other(model: Any, parts: Parts) -> dict[str, Any]:
+    """Recorded results of a classifier that is not sampled."""
+    result = timed(model, parts.train, parts.y_train)
+    return {**result, "log_loss": log_loss(parts.y_test, model.predict_proba(parts.test))}
 
 
 def of_regressor(make: Any, parts: Parts, *, again: bool | None) -> dict[str, Any]:
@@ -115,7 +122,10 @@ def measure(part: str, name: str, seed: int, *, once: bool = False) -> dict[str,
         data = table.load(seed)
     except (DataNotFoundError, ModuleNotFoundError) as error:
         return {"skipped": str(error)}
-    if part == "rivals":
+    if part == INFERENCES:
+        every = {n: MixtureOfExpertsClassifier(inference=n, random_state=seed) for n in OTHERS}
+        return {name: of_other(model, data) for name, model in every.items()}
+    if part == RIVALS:
         return {"rivals": (compare_quantity if table.quantity else compare)(data, seed)}
     again = False if once else True if seed == 0 else None
     if table.quantity:

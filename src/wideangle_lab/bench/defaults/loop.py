@@ -1,8 +1,9 @@
 """The loop over cells: each runs in a new process and is saved when it finishes.
 
-A cell is a table and a seed; its parts are our fit and, for tables with classes, the rivals. Cells
-in the record are not measured again, so an interrupted run can be resumed. If a process fails or
-does not end, the record keeps the error, and the next run tries again.
+A cell is a table and a seed; its parts are our fit and, for tables with classes, our fits by the
+other inferences and the rivals. Cells in the record are not measured again, so an
+interrupted run can be resumed. If a process fails or does not end, the record keeps the error, and
+the next run tries again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from wideangle_lab.bench.defaults.tables import TABLES
 from wideangle_lab.bench.regression.tables import QUANTITIES
 from wideangle_lab.paper.records import write_json
 
-FIT, RIVALS = "fit", "rivals"
+FIT, INFERENCES, RIVALS = "fit", "inferences", "rivals"
+OTHERS = "map", "vi"
+"""The other inferences of the classifier."""
 LIMIT = 1800.0
 """Timeout of a process, in seconds."""
 QUICK = {"defaults": ("iris",), "regression": ("mcycle",)}
@@ -61,7 +64,7 @@ def run(
     again
         Measure our fits again, not the rivals.
     part
-        Only our fits (``"fit"``), or only the rivals.
+        Only our fits (``"fit"``), those by the other inferences (``"inferences"``), or the rivals.
     jobs
         Processes at once. With more than one, times are not reliable and the page omits them.
     """
@@ -77,7 +80,7 @@ def run(
     def measure(name: str, number: int, one: str) -> None:
         cell = record["cells"].get(f"{name}/{number}", {})
         done = one in cell and "error" not in cell[one]
-        if name in skipped or part not in (None, one) or (done and not (again and one == FIT)):
+        if name in skipped or part not in (None, one) or (done and not (again and one != RIVALS)):
             return
         began = time.perf_counter()
         found = in_own_process(one, name, number, once=jobs > 1)
@@ -105,6 +108,8 @@ def parts(names: Sequence[str], quick: bool, seed: int) -> Iterator[tuple[str, i
         table = EVERY[name]
         for number in range(seed, seed + (1 if quick else table.n_seeds)):
             yield name, number, FIT
+            if table.compared and not table.quantity:
+                yield name, number, INFERENCES
             if table.compared:
                 yield name, number, RIVALS
 
@@ -140,6 +145,8 @@ def told(found: dict[str, Any]) -> str:
         losses = {name: loss_of(one) for name, one in found[RIVALS].items()}
         best = min(losses, key=lambda name: losses[name])
         return f"lowest log-loss {losses[best]:.4f} ({best})"
+    if "map" in found:
+        return ", ".join(f"{name} {found[name]['log_loss']:.4f}" for name in OTHERS)
     said = f"R-hat {found['rhat']:.3f}, {len(found['warnings'])} warnings"
     compared = "log_loss" in found or "log_density" in found
     return said + (f", log-loss {loss_of(found):.4f}" if compared else "")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wideangle_lab.bench.defaults import reliability
+from wideangle_lab.bench.defaults.loop import OTHERS
 from wideangle_lab.bench.defaults.rivals import LOGISTIC
 from wideangle_lab.bench.defaults.tables import TABLES
 from wideangle_lab.bench.defaults.targets import (
@@ -63,6 +64,7 @@ def render(record: Mapping[str, Any]) -> str:
         "splits, and corrected for the rows that splits share (Nadeau and Bengio, 2003). Samples "
         "of Adult-9 share their test rows only; Building has one split, and no interval.",
         grid(LOSSES, compared),
+        *others(classifiers),
         *reliability.render(classifiers),
         "## Chains",
         CHAINS_SAY,
@@ -159,6 +161,27 @@ def verdicts(found: Iterable[Target], *, whole: bool) -> str:
         for t in found
     )
     return "\n".join(["| target | measured | |", "|---|---|---|", *rows])
+
+
+def others(tables: Sequence[Summary]) -> list[str]:
+    """Point estimates and variational fits beside logistic regression."""
+    measured = [table for table in tables if table.others]
+    if not measured:
+        return []
+    rows = []
+    for table in measured:
+        first, *_ = table.others.values()
+        cells = [table.title, f"{first.n_fits}", number(first.linear, ".3f")]
+        for one in table.others.values():
+            quiet = f"{one.quiet} of {one.n_fits}"
+            cells += [number(one.log_loss, ".3f"), one.excess.text("+.1%"), quiet]
+        rows.append(f"| {' | '.join(cells)} |")
+    head = ["table", "splits", LOGISTIC]
+    for name in OTHERS:
+        head += [name, "", "without a warning"]
+    marks = ["---", *["---:"] * (len(head) - 1)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, marks)]
+    return ["## Without sampling", OTHERS_SAY, "\n".join([*lines, *rows])]
 
 
 def warned(tables: Sequence[Summary]) -> str:
@@ -269,6 +292,10 @@ LOSSES = (
     {"table": OVERVIEW["table"]}
     | {name: loss(name) for name in CLASSIFIERS}
     | {"": lambda table: table.excess.text("+.1%")}
+)
+OTHERS_SAY = (
+    'Log-loss of `inference="map"` and `inference="vi"`, with nothing else set, on the same '
+    "splits, and their distances from logistic regression with 95% intervals."
 )
 CHAINS_SAY = (
     "R-hat is the worst of all fits, of the numbers that predictions need and of all; effective "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from wideangle.sharding import n_threads
 
@@ -50,7 +51,7 @@ def blocks(seed: int, purpose: int, n_rows: int, draw: Draw) -> Iterator[tuple[n
         return draw(np.random.default_rng([seed, purpose, place]), size)
 
     places, n = range(-(-n_rows // BLOCK)), n_threads()
-    with ThreadPoolExecutor(n) as pool:
+    with ThreadPoolExecutor(n) as pool, threadpool_limits(1, "blas"):
         for first in places[::n]:
             yield from pool.map(make, places[first : first + n])
 

@@ -16,13 +16,14 @@ import numpy as np
 REPEATS, GRADIENTS = 5, 8
 PASSES = 1, 4
 """Of two fits, whose difference is that of whole passes."""
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 
 
 def share(
     rows: int,
     columns: int,
     n_experts: int,
+    devices: int,
     processes: int,
     process: int,
     port: int,
@@ -53,6 +54,8 @@ def share(
     gate, experts = generator.standard_normal((2, n_experts, columns), np.float32) / columns**0.5
     weights = Weights(jnp.asarray(gate), jnp.asarray(experts)[:, None])
     with sharding.rows_over() as mesh:
+        if mesh.size != processes * devices:  # XLA ignores what follows a flag it cannot read
+            raise RuntimeError(f"{mesh.size} devices, not {processes * devices}: see XLA_FLAGS")
         batch = shard(Data(X, y, np.ones(rows, np.float32)), mesh)
         expert = LogisticExperts()
         value = jax.jit(lambda w, b: log_lik(expert, w, b))
@@ -134,7 +137,13 @@ def _together(
     running = []
     for process in range(processes * fits):
         pinned = cores[process * devices : (process + 1) * devices]
-        options = {**size, "processes": processes, "process": process, "port": port}
+        options = {
+            **size,
+            "devices": devices,
+            "processes": processes,
+            "process": process,
+            "port": port,
+        }
         running.append(
             subprocess.Popen(
                 [*job, json.dumps(options | {"cores": pinned})],
