@@ -84,9 +84,9 @@ def test_new_starts_differ_if_one_chain_is_far_above_all_others():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_chains_of_one_distribution_all_go_on(seed):
-    found = pool(PRIORS, drawn(np.random.default_rng(seed), *np.ones((3, 4)), n_draws=60))
+    found = pool(PRIORS, drawn(np.random.default_rng(seed), *np.ones((3, 4)), n_draws=120))
     assert found.n_new == 0 and not found.together
-    assert found.draws.tolist() == [59] * 4
+    assert found.draws.tolist() == [119] * 4
 
 
 def test_a_chain_that_stands_still_begins_anew():
@@ -99,7 +99,7 @@ def test_a_chain_that_stands_still_begins_anew():
 
 def test_other_priors_and_few_draws_are_left_alone():
     modes = (np.ones(3), np.zeros(3), np.array([0.0, 900.0, 0.0]))
-    draws = drawn(np.random.default_rng(4), *modes, n_draws=49)
+    draws = drawn(np.random.default_rng(4), *modes, n_draws=99)
     assert pool(PRIORS, draws).n_new == 0
     flat = Pair(GaussianComponents(K, P, 1.0), GaussianComponents(K, P, 1.0))
     assert pool(flat, drawn(np.random.default_rng(4), *modes, n_draws=100)).n_new == 0

@@ -28,8 +28,8 @@ FAR = 1.0
 """How far below the best the log mass of a mode is negligible, in standard deviations of the log
 density within a chain: about 7 nats for a hundred weights and 12 for three hundred. The estimate
 is that uncertain for chains that are worth two draws."""
-FEWEST = 50
-"""Draws of a chain of which half are enough to judge it."""
+FEWEST = 100
+"""Fewest draws of a chain of which half are enough to judge it."""
 
 
 class Pooled(NamedTuple):
