@@ -10,12 +10,14 @@ from picture import PACKAGE, draw, drawn_on, graph, imported, reduced
 
 FOUNDATION = (
     "types checks settings storage sphere priors posterior diagnostics convergence "
-    "stacking arviz_adapter infer streaming sharding base presentation machine_code"
+    "stacking arviz_adapter infer streaming sharding base presentation machine_code progress"
 )
 MATHS = f"{FOUNDATION} datasets latent_features mixture_of_experts spherical_mixture"
 LAYERS = {
     "types": "",
     "checks": "",
+    # A bar on the terminal.
+    "progress": "",
     # Numba, where it is used.
     "machine_code": "sharding",
     # Devices, processes and threads: for samplers and predictions alike.
@@ -39,10 +41,10 @@ LAYERS = {
     "stacking": "types checks",
     "arviz_adapter": "types checks",
     "posterior": "types checks arviz_adapter diagnostics convergence",
-    "infer": "types checks sphere posterior diagnostics sharding",
+    "infer": "types checks sphere posterior diagnostics sharding progress",
     "datasets": "",
     # Rows on disk: knows arrays and how minibatches are asked for, and no model.
-    "streaming": "types checks infer sharding",
+    "streaming": "types checks infer sharding progress",
     # A family never imports a family.
     "latent_features": FOUNDATION,
     "mixture_of_experts": FOUNDATION,

@@ -17,7 +17,7 @@ assert wideangle.__file__.startswith(os.getcwd())
 for module in pkgutil.walk_packages(wideangle.__path__, "wideangle."):
     if module.name.split(".")[1] not in {"report", "demo", "__main__"}:
         importlib.import_module(module.name)
-from wideangle.latent_features.sampler.assignments import decide_site
+from wideangle.latent_features.assignments import decide_site
 assert decide_site(30.0, 1)
 assert type(decide_site._cache).__name__ == "NullCache"
 """

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from wideangle.checks import as_floating, in_order
-from wideangle.types import Components
+from wideangle.types import Components, as_floating, in_order
 
 
 def test_polar_form_round_trip():

@@ -15,11 +15,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from wideangle.checks import check_not_forked, check_table, in_order
+from wideangle.checks import check_not_forked, check_table
 from wideangle.presentation.family import Presentation
 from wideangle.settings import NamedChoices
 from wideangle.sphere.geometry import Diversity, diversity
-from wideangle.types import as_numpy
+from wideangle.types import as_numpy, in_order
 
 
 class Presented:

@@ -16,8 +16,6 @@ from numbers import Real
 from types import FrameType
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -118,14 +116,6 @@ def check_unit(name: str, value: Any, *, allow_zero: bool = False) -> None:
             f"{name} holds a vector of length {_first(length, ~good)}: each must have length "
             f"{rule}; divide by the norm along the last axis first."
         )
-
-
-def as_floating(value: Any, like: jax.Array | None = None) -> jax.Array:
-    """``value`` as a floating array; whole numbers take the precision of ``like`` or JAX's own."""
-    array = jnp.asarray(value)
-    if jnp.issubdtype(array.dtype, jnp.floating):
-        return array
-    return array.astype(jnp.result_type(float) if like is None else like.dtype)
 
 
 class _Forks:
@@ -229,19 +219,6 @@ def _check_column(name: Any, dtype: Any, column: Any) -> None:
                 f"X: column {name!r} ({dtype}) holds {value!r} in row {row}; turn the column into "
                 "numbers first, for example by wideangle.TableEncoder in front of the model."
             )
-
-
-def in_order(rows: Any) -> Any:
-    """CSR rows with sorted columns and no entry twice; a copy where those given are not so.
-
-    SciPy puts rows in order where they are, as a side effect of many methods: what belongs to a
-    user must be in order before.
-    """
-    if not hasattr(rows, "has_canonical_format") or rows.has_canonical_format:
-        return rows
-    rows = rows.copy()
-    rows.sum_duplicates()
-    return rows
 
 
 def check_total_weight(weights: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Names shared by every layer: arrays, keys, and a set of components in polar form."""
+"""Names shared by every layer: arrays and what turns one into another, keys, and components."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ class Components(NamedTuple):
         length = jnp.sqrt(jnp.where(scale > 0, square, 1.0))
         magnitudes = jnp.where(scale > 0, length * safe, 0.0)[..., 0]
         return cls(scaled / length, magnitudes)
+
+
+def as_floating(value: Any, like: jax.Array | None = None) -> jax.Array:
+    """``value`` as a floating array; whole numbers take the precision of ``like`` or JAX's own."""
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return array
+    return array.astype(jnp.result_type(float) if like is None else like.dtype)
+
+
+def in_order(rows: Any) -> Any:
+    """CSR rows with sorted columns and no entry twice; a copy where those given are not so.
+
+    SciPy puts rows in order where they are, as a side effect of many methods: what belongs to a
+    user must be in order before.
+    """
+    if not hasattr(rows, "has_canonical_format") or rows.has_canonical_format:
+        return rows
+    rows = rows.copy()
+    rows.sum_duplicates()
+    return rows
 
 
 def as_targets(targets: Any, dtype: Any = np.float32) -> np.ndarray:

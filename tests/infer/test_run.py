@@ -11,7 +11,8 @@ import pytest
 from wideangle.infer import RunState, exactly, geodesic_hmc, metropolis, run, sweep, within
 from wideangle.infer import program as programs
 from wideangle.infer.program import _Traced, compiled
-from wideangle.infer.run import Progress, run_many
+from wideangle.infer.run import run_many
+from wideangle.progress import Progress
 from wideangle.sharding import rows_over
 
 
@@ -238,7 +239,7 @@ def test_the_bar_is_silent_unless_someone_looks(capsys):
 
 
 def test_the_bar_waits_and_names_the_phase(monkeypatch):
-    monkeypatch.setattr(import_module("wideangle.infer.run"), "PATIENCE", 0.0)
+    monkeypatch.setattr(import_module("wideangle.progress"), "PATIENCE", 0.0)
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", terminal)

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+from wideangle.latent_features import fields as row_fields
+from wideangle.latent_features.fields import RowFields
 from wideangle.latent_features.files import as_hyper
-from wideangle.latent_features.predict import fields as row_fields
-from wideangle.latent_features.predict.fields import RowFields
-from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.state import Draw
 
 

@@ -12,9 +12,9 @@ from latent_features.feature_problems import (
     random_rows,
 )
 from statistical import FOUR, z_score
-from wideangle.latent_features.predict import annealed as annealed_rows
-from wideangle.latent_features.predict.annealed import annealed_evidence, choose_base, walk
-from wideangle.latent_features.predict.fields import enumerate_rows
+from wideangle.latent_features import importance as annealed_rows
+from wideangle.latent_features.fields import enumerate_rows
+from wideangle.latent_features.importance import annealed_evidence, choose_base, walk
 
 REPEATS = 20_000
 

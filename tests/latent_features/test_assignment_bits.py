@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from wideangle.latent_features.sampler.assignments import decide_site, draw_randomness, threefry
+from wideangle.latent_features.assignments import decide_site, draw_randomness, threefry
 
 
 def test_bits_are_those_of_jax():

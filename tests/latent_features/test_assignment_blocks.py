@@ -10,8 +10,8 @@ import pytest
 from latent_features.feature_problems import broken
 from latent_features.test_assignments import problem
 from marks import first_quick
-from wideangle.latent_features.sampler import assignments
-from wideangle.latent_features.sampler.assignments import draw_randomness, sweep_rows
+from wideangle.latent_features import assignments
+from wideangle.latent_features.assignments import draw_randomness, sweep_rows
 
 SEEDS = range(12)
 LIVE = 87

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from wideangle import machine_code
-from wideangle.latent_features.sampler import columns as by_columns
-from wideangle.latent_features.sampler.assignments import decide, draw_randomness, sweep_rows
-from wideangle.latent_features.sampler.columns import sweep_columns
+from wideangle.latent_features import columns as by_columns
+from wideangle.latent_features.assignments import decide, draw_randomness, sweep_rows
+from wideangle.latent_features.columns import sweep_columns
 
 
 def problem(seed, n_rows=200, dim=6, room=12, dtype=np.float64):

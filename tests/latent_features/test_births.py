@@ -7,9 +7,9 @@ import pytest
 from scipy.special import logsumexp
 
 from latent_features.test_chain import begin
-from wideangle.latent_features.sampler import births
-from wideangle.latent_features.sampler.births import Offer, Setting, log_any, log_used, small
-from wideangle.latent_features.sampler.pool import (
+from wideangle.latent_features import births
+from wideangle.latent_features.births import Offer, Setting, log_any, log_used, small
+from wideangle.latent_features.pool import (
     at_slot,
     empty_slot,
     gather,

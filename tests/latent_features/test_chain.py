@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from wideangle.datasets import block_images
+from wideangle.latent_features import memory
 from wideangle.latent_features.chain import (
     MOST_KEPT,
     Chain,
@@ -14,9 +15,8 @@ from wideangle.latent_features.chain import (
     run_chain,
     thinned,
 )
-from wideangle.latent_features.rows import memory
-from wideangle.latent_features.rows.device import CHUNK, DeviceRows
-from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.device import CHUNK, DeviceRows
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.state import Design, Hyper, with_room
 from wideangle.priors.stick_breaking import Buffet
 

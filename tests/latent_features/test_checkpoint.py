@@ -9,7 +9,7 @@ import pytest
 from latent_features.feature_fits import X
 from wideangle.latent_features.chain import begin_chain
 from wideangle.latent_features.files import ChainCheckpoint, as_hyper, pack_draws, unpack_draws
-from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.state import Draw
 from wideangle.storage import StorageError
 

@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from latent_features.feature_problems import make_draw
 from statistical import FOUR, z_score
-from wideangle.latent_features.predict.score import sample_rows
+from wideangle.latent_features.score import sample_rows
 from wideangle.latent_features.state import price, removal_cost, worth
 
 

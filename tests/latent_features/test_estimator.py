@@ -26,10 +26,10 @@ from wideangle import (
 )
 from wideangle.convergence import ConvergenceWarning
 from wideangle.latent_features import fit as lfm_fit
+from wideangle.latent_features import score as lfm_score
 from wideangle.latent_features.posterior import some_draws
-from wideangle.latent_features.predict import score as lfm_score
-from wideangle.latent_features.predict.score import activation, expected_rows
-from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.score import activation, expected_rows
+from wideangle.latent_features.start import Start
 
 FRESH = data(12, seed=5)
 FRESH[0, 2] = FRESH[3, 0] = np.nan

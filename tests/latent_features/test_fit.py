@@ -27,11 +27,11 @@ from latent_features.feature_fits import (
     quiet,
 )
 from wideangle.infer.stopping import FIRST, Ending
+from wideangle.latent_features import anneal as lfm_anneal
 from wideangle.latent_features import fit as lfm_fit
 from wideangle.latent_features.files import ChainCheckpoint
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.search import anneal as lfm_anneal
-from wideangle.latent_features.search.start import find_features
+from wideangle.latent_features.memory import MemoryRows
+from wideangle.latent_features.start import find_features
 from wideangle.latent_features.state import N_PROBES, RoomError, room_for
 from wideangle.storage import StorageError
 

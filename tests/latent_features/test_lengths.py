@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from statistical import measured
-from wideangle.latent_features.sampler import directions
+from wideangle.latent_features import directions
 from wideangle.latent_features.state import Design, Hyper
 from wideangle.priors.stick_breaking import Buffet
 

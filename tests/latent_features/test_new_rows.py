@@ -13,10 +13,10 @@ from latent_features.feature_problems import (
     random_rows,
 )
 from statistical import FOUR, z_score
-from wideangle.latent_features.predict import annealed as annealed_rows
-from wideangle.latent_features.predict import fields as row_fields
-from wideangle.latent_features.predict.annealed import walk
-from wideangle.latent_features.predict.fields import enumerate_rows
+from wideangle.latent_features import fields as row_fields
+from wideangle.latent_features import importance as annealed_rows
+from wideangle.latent_features.fields import enumerate_rows
+from wideangle.latent_features.importance import walk
 
 
 def log_density_of(fields, states):

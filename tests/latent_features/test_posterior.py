@@ -10,13 +10,13 @@ from scipy.stats import norm
 from latent_features.feature_fits import GAPS, X, fitted
 from wideangle.latent_features import posterior as lfm_posterior
 from wideangle.latent_features.files import as_hyper
+from wideangle.latent_features.memory import gram_of
 from wideangle.latent_features.posterior import (
     DrawsOfChains,
     disagreements,
     some_draws,
 )
 from wideangle.latent_features.rows import rows_in_memory
-from wideangle.latent_features.rows.memory import gram_of
 from wideangle.latent_features.settings import Scaling
 from wideangle.latent_features.state import Draw, probes, removal_cost
 

@@ -10,12 +10,11 @@ import pytest
 from feature_geweke import geweke
 from latent_features.test_chain import begin
 from statistical import measured
+from wideangle.latent_features import births
 from wideangle.latent_features import state as lfm_state
 from wideangle.latent_features.chain import Plan, run_chain
+from wideangle.latent_features.directions import Steps
 from wideangle.latent_features.rows import DenseRows
-from wideangle.latent_features.sampler import births
-from wideangle.latent_features.sampler.directions import Steps
-from wideangle.latent_features.sampler.sweep import sweep_without_assignments
 from wideangle.latent_features.state import (
     Design,
     attached,
@@ -24,6 +23,7 @@ from wideangle.latent_features.state import (
     room_for,
     with_room,
 )
+from wideangle.latent_features.sweep import sweep_without_assignments
 from wideangle_lab.calibration import features as calibration
 from wideangle_lab.calibration.features import pitman_yor
 

@@ -6,9 +6,9 @@ from scipy.special import logit, softmax
 
 from latent_features.feature_problems import broken, fields_of, log_joint, random_draw, random_rows
 from statistical import FOUR, z_score
-from wideangle.latent_features.predict import annealed as row_moves
-from wideangle.latent_features.predict.annealed import power_at, prior_spread
-from wideangle.latent_features.predict.fields import partners_of
+from wideangle.latent_features import importance as row_moves
+from wideangle.latent_features.fields import partners_of
+from wideangle.latent_features.importance import power_at, prior_spread
 
 POWER = 0.7
 REPEATS = 15_000

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from wideangle.latent_features.rows import csr
-from wideangle.latent_features.rows.device import DeviceRows
-from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features import csr
+from wideangle.latent_features.device import DeviceRows
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.state import stats_of
 
 

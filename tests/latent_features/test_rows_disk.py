@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from wideangle import LatentFeatureModel, Sampling
+from wideangle.latent_features import disk
 from wideangle.latent_features.chain import begin_chain
-from wideangle.latent_features.rows import disk
-from wideangle.latent_features.rows.disk import DiskRows
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.sampler.directions import start_tuning, steps_of
+from wideangle.latent_features.directions import start_tuning, steps_of
+from wideangle.latent_features.disk import DiskRows
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.settings import Scaling
 from wideangle.latent_features.state import Design, Hyper
 from wideangle.priors.stick_breaking import Buffet

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from statistical import FOUR
 from wideangle.latent_features.files import as_hyper
-from wideangle.latent_features.rows.imputed import ImputedRows
+from wideangle.latent_features.imputed import ImputedRows
 from wideangle.latent_features.state import Features
 from wideangle.types import Components
 

@@ -8,8 +8,8 @@ import pytest
 from scipy import sparse
 
 from wideangle import machine_code
-from wideangle.latent_features.rows import memory as feature_rows
-from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features import memory as feature_rows
+from wideangle.latent_features.memory import MemoryRows
 
 N, D, K = 37, 11, 5
 

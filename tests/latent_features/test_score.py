@@ -17,10 +17,10 @@ from latent_features.feature_problems import (
     with_gaps,
 )
 from statistical import FOUR
-from wideangle.latent_features.predict import fields as row_fields
-from wideangle.latent_features.predict import score as lfm_score
-from wideangle.latent_features.predict.annealed import annealed_evidence
-from wideangle.latent_features.predict.score import (
+from wideangle.latent_features import fields as row_fields
+from wideangle.latent_features import score as lfm_score
+from wideangle.latent_features.importance import annealed_evidence
+from wideangle.latent_features.score import (
     activation,
     expected_rows,
     log_likelihood,

@@ -10,11 +10,11 @@ from scipy import sparse
 
 from marks import first_quick
 from wideangle import LatentFeatureModel, Sampling
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.search import anneal as lfm_anneal
-from wideangle.latent_features.search import start as lfm_start
-from wideangle.latent_features.search.anneal import Problem, penalty
-from wideangle.latent_features.search.start import find_features
+from wideangle.latent_features import anneal as lfm_anneal
+from wideangle.latent_features import start as lfm_start
+from wideangle.latent_features.anneal import Problem, penalty
+from wideangle.latent_features.memory import MemoryRows
+from wideangle.latent_features.start import find_features
 
 NOISE = 0.25
 
@@ -100,7 +100,7 @@ def test_units_do_not_matter_even_in_single_precision(factor):
 def test_a_wrong_guess_of_the_noise_is_mended(monkeypatch, wrong):
     data, truth = planted(2, 1000, 60, 6, n_nonzero=15)
     reading = lfm_start.Reading(wrong * NOISE, None)
-    monkeypatch.setattr("wideangle.latent_features.search.start.read_spectrum", lambda *_: reading)
+    monkeypatch.setattr("wideangle.latent_features.start.read_spectrum", lambda *_: reading)
     start = search(data, max_features=30, hops=30)
     assert n_found(truth, start) == 6
     assert start.noise_variance == pytest.approx(NOISE, rel=0.05)

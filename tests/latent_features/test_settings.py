@@ -13,8 +13,8 @@ from wideangle import (
     VonMisesFisherPrior,
 )
 from wideangle.latent_features import settings as lfm_prepare
+from wideangle.latent_features.imputed import ImputedRows
 from wideangle.latent_features.rows import on_device, rows_in_memory
-from wideangle.latent_features.rows.imputed import ImputedRows
 from wideangle.latent_features.settings import (
     design_of,
     fingerprint_of,

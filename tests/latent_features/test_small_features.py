@@ -14,10 +14,10 @@ from latent_features.test_sweep import (
     _victims_forgotten,
 )
 from statistical import measured
+from wideangle.latent_features.births import birth_moves
 from wideangle.latent_features.rows import DenseRows
-from wideangle.latent_features.sampler.births import birth_moves
-from wideangle.latent_features.sampler.weights import draw_lengths
 from wideangle.latent_features.state import Design, attached, counts_of, level_bound
+from wideangle.latent_features.weights import draw_lengths
 from wideangle_lab.calibration.feature_problem import (
     N_ROWS,
     draw_rows,

@@ -6,11 +6,11 @@ import pytest
 
 from feature_geweke import FIXED, N_ROWS, geweke
 from statistical import measured
-from wideangle.latent_features.sampler import births as lfm_births
-from wideangle.latent_features.sampler import columns, directions
-from wideangle.latent_features.sampler import hyper as lfm_hyper
-from wideangle.latent_features.sampler import sweep as lfm_sweep
-from wideangle.latent_features.sampler import weights as lfm_weights
+from wideangle.latent_features import births as lfm_births
+from wideangle.latent_features import columns, directions
+from wideangle.latent_features import hyper as lfm_hyper
+from wideangle.latent_features import sweep as lfm_sweep
+from wideangle.latent_features import weights as lfm_weights
 from wideangle.latent_features.state import Design, Gamma
 from wideangle.priors import mutual_angular, stick_breaking
 from wideangle_lab.calibration.features import HYPERPRIORS, pitman_yor, unknown

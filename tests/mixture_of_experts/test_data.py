@@ -9,7 +9,7 @@ from wideangle import (
     paper_method,
 )
 from wideangle.mixture_of_experts.classes import experts_for
-from wideangle.mixture_of_experts.data import LARGEST, learn_scaling
+from wideangle.mixture_of_experts.prepare import LARGEST, learn_scaling
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.mixture_of_experts.task import plan
 from wideangle.types import as_dense

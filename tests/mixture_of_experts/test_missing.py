@@ -13,7 +13,7 @@ from wideangle import (
     TableEncoder,
     Variational,
 )
-from wideangle.mixture_of_experts.missing import Filling, _median, learn_filling
+from wideangle.mixture_of_experts.prepare import Filling, _median, learn_filling
 from wideangle.streaming.sources import NpyRows
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -18,7 +18,7 @@ from wideangle import (
     Variational,
 )
 from wideangle.mixture_of_experts import regressor
-from wideangle.mixture_of_experts.data import learn_target_scaling
+from wideangle.mixture_of_experts.prepare import learn_target_scaling
 from wideangle.streaming import NpyRows
 
 pytestmark = [

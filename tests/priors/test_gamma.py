@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from wideangle.priors.gamma import draw_gamma
+from wideangle.priors.stick_breaking import draw_gamma
 
 
 @pytest.mark.parametrize("shape", [0.5, 1.0, 2.0, 1000.0])

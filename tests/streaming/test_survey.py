@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wideangle.mixture_of_experts.data import learn_scaling, scaling_from
+from wideangle.mixture_of_experts.prepare import learn_scaling, scaling_from
 from wideangle.streaming import NpyRows
 from wideangle.streaming.survey import survey
 

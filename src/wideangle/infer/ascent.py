@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from wideangle.checks import warn
 from wideangle.infer.program import jit_quickly
-from wideangle.infer.run import Progress
+from wideangle.progress import Progress
 from wideangle.sharding import gathered, in_company, own_rows, spread
 from wideangle.types import Array, Key, as_dense, as_targets
 

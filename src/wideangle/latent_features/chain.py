@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from wideangle.latent_features.directions import Tuning, start_tuning
 from wideangle.latent_features.rows import Rows, Span
-from wideangle.latent_features.sampler.directions import Tuning, start_tuning
-from wideangle.latent_features.sampler.sweep import SweepInfo
 from wideangle.latent_features.state import Design, Draw, Features, Hyper, room_for, with_room
+from wideangle.latent_features.sweep import SweepInfo
 from wideangle.types import Components, Key
 
 MOST_KEPT = 64

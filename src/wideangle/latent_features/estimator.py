@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from wideangle.base import Family
 from wideangle.checks import check_count, check_path, warn
 from wideangle.convergence import caution_of
-from wideangle.latent_features import files
+from wideangle.latent_features import files, score
 from wideangle.latent_features.chain import Plan
 from wideangle.latent_features.fit import (
     CLIMB,
@@ -33,18 +33,20 @@ from wideangle.latent_features.posterior import (
     gather,
     match,
     some_draws,
+    to_arviz,
     trace,
 )
-from wideangle.latent_features.predict import score
 from wideangle.latent_features.presentation import FeaturePresentation
 from wideangle.latent_features.rows import home_of, on_device, rows_in_memory, rows_on_device
 from wideangle.latent_features.settings import (
+    check_choices,
     design_of,
     fingerprint_of,
     learn_scaling,
     magnitude_shape_of,
     n_observed,
 )
+from wideangle.latent_features.state import Draw
 from wideangle.posterior import Draws
 from wideangle.settings import (
     AUTO,
@@ -52,9 +54,6 @@ from wideangle.settings import (
     PRIORS,
     PROCESSES,
     DeterminantalPrior,
-    GaussianPrior,
-    MutualAngularPrior,
-    PitmanYor,
     Sampling,
     as_plain,
 )
@@ -211,9 +210,10 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         """Fit to rows X, dense (NaN is missing) or CSR; y is ignored."""
         self._validate_params()
         X = self._validated(X)
-        self._check_settings(X.shape[1])
+        self._check_choices(X.shape[1])
         key = self._key()
-        hidden, seen = self._hide(X)
+        equal = self.choice("inference").combine == "equal"
+        hidden, seen = (None, X) if equal else score.hide(X, self._seed)
         self.scaling_ = learn_scaling(seen, standardise=self.standardise)
         matrix, offset = self.scaling_.apply(seen)
         with home_of(matrix):
@@ -253,18 +253,6 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         self._last_chains = None if fitted.interrupted else (mark, fitted)
         return fitted
 
-    def _hide(self, X: Any) -> tuple[np.ndarray | None, Any]:
-        """Entries from which chain weights are learned, and the rows without them."""
-        if self.choice("inference").combine == "equal":
-            return None, X
-        if sparse.issparse(X):
-            raise ValueError(
-                "inference.combine='stacking': entries are hidden from the fit as missing, for "
-                "which rows must be dense; use X.toarray() or combine='equal'."
-            )
-        hidden = score.hidden_entries(X, self._seed)
-        return hidden, np.where(hidden, np.nan, X)
-
     @in_own_threads
     def fit_stream(self, source: Any, *, folder: Any = None) -> LatentFeatureModel:
         """Fit to rows that stay on disk, by exact sweeps over all of them.
@@ -283,10 +271,10 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         folder : path, optional
             Where assignments are kept during the fit; by default the system's temporary folder.
         """
-        from wideangle.latent_features.rows import disk
+        from wideangle.latent_features import disk
 
         self._validate_params()
-        self._check_settings(source.shape[1])
+        self._check_choices(source.shape[1])
         if self.checkpoint is not None:
             raise ValueError(
                 f"checkpoint={self.checkpoint!r} is for rows in memory: leave it out of fit_stream."
@@ -317,31 +305,11 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         X = self._validated(X, reset=False)
         return X, *self.scaling_.apply(X)
 
-    def _check_settings(self, dim: int) -> None:
-        prior, kernel = self.choice("prior"), self.choice("inference").kernel
+    def _check_choices(self, dim: int) -> None:
         if self.checkpoint is not None:
             check_path("checkpoint", self.checkpoint)
-        ordered = isinstance(prior, MutualAngularPrior)
-        if ordered and isinstance(self.choice("process"), PitmanYor):
-            raise ValueError(
-                "process='pitman-yor' needs features without an order: use prior='gaussian' or "
-                "prior='vmf' (the mutual-angular prior ties their order to their weights)."
-            )
-        if ordered and prior.kind not in (None, "I"):
-            raise ValueError(
-                f"prior.kind={prior.kind!r}: the infinite prior of features is of kind 'I'; leave "
-                "it out."
-            )
-        if getattr(prior, "common", None):
-            raise ValueError("prior.common=True: features have no common part; leave it None.")
-        if not isinstance(prior, GaussianPrior) and dim == 1:
-            raise ValueError(
-                "X has n_features = 1: directions need at least two columns; use prior='gaussian'."
-            )
-        if kernel not in (None, "gibbs", "hmc"):
-            raise ValueError(
-                f"inference.kernel={kernel!r} does not move features: use 'gibbs' or 'hmc'."
-            )
+        kernel = self.choice("inference").kernel
+        check_choices(self.choice("prior"), self.choice("process"), kernel, dim)
 
     def _key(self) -> Any:
         """The key of a fit; its seed is kept for predictions."""
@@ -516,30 +484,16 @@ class LatentFeatureModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fami
         one row at a time and is unreliable for wide rows (see its ``pareto_k``); leaving out
         entries, :meth:`score_entries`, compares models better.
         """
-        from wideangle.arviz_adapter import to_arviz  # optional, and slow to import
-
         check_is_fitted(self)
-        raw, trace = self.posterior_, self.trace_.values
-        groups: dict[str, Any] = {"posterior": trace, "posterior_raw": raw.values}
-        coords: dict[str, Any] = {"column": self.presentation(self).entry_names()}
+        about = None
         if X is not None:
             X, matrix, offset = self._scaled(X)
             units = n_observed(X) * np.log(self.scaling_.scale)
-            draws = self.chains_.draws
-            found = [
-                [
-                    score.log_likelihood([draws[i]], matrix, self._seed, offset=offset) - units
-                    for i in members[: raw.n_draws]
-                ]
-                for members in self.chains_.members
-            ]
-            # The trace has every sweep; all groups must have the same draws.
-            thin = self.trace_.n_draws // raw.n_draws
-            kept = slice(thin - 1, thin * raw.n_draws, thin)
-            groups["posterior"] = {name: values[:, kept] for name, values in trace.items()}
-            groups["log_likelihood"] = {"x": np.array(found)}
-            groups["observed_data"] = {"rows": as_dense(X, slice(None), X.dtype)}
-            coords["row"] = np.arange(X.shape[0])
-        of_features = {name: ["feature"] for name in ("weights", "counts")}
-        dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
-        return to_arviz(groups, coords=coords, dims=dims | of_features)
+
+            def density(draw: Draw) -> np.ndarray:
+                found = score.log_likelihood([draw], matrix, self._seed, offset=offset)
+                return found - units
+
+            about = as_dense(X, slice(None), X.dtype), density
+        names = self.presentation(self).entry_names()
+        return to_arviz(self.chains_, self.posterior_, self.trace_, names, about)

@@ -17,15 +17,15 @@ import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from wideangle.infer.run import COMPILING, Progress
 from wideangle.infer.stopping import FIRST, Ending, until_converged
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain, thinned
+from wideangle.latent_features.memory import MANY_ENTRIES, MemoryRows
 from wideangle.latent_features.rows import Rows
-from wideangle.latent_features.rows.memory import MANY_ENTRIES, MemoryRows
-from wideangle.latent_features.search.start import Start, find_features, nothing
 from wideangle.latent_features.settings import first_guess
+from wideangle.latent_features.start import Start, find_features, nothing
 from wideangle.latent_features.state import ROOMS, Design, Hyper
 from wideangle.machine_code import threads_of_loops, use_threads
+from wideangle.progress import COMPILING, Progress
 from wideangle.types import Key
 
 SEARCHING = "searching for features"
@@ -106,13 +106,14 @@ def fit(
     """
     work = _Work(jax.random.split(key, task.n_chains), in_memory, rows, task, last)
     plan, n_chains, first, ending = task.plan, task.n_chains, FIRST, None
+    n_warmup, n_sweeps = n_chains * plan.n_warmup, n_chains * plan.n_sweeps
     share = max(threads_of_loops() // task.n_jobs, 1)
     with (
         # Workers share the cores, and each uses one thread for its matrix products: waiting threads
         # of one product would slow the other chains.
         threadpool_limits(1, "blas"),
         ThreadPoolExecutor(task.n_jobs, initializer=use_threads, initargs=(share,)) as pool,
-        Progress(n_chains * plan.n_sweeps, n_chains * plan.n_warmup, task.verbose) as bar,
+        Progress(n_sweeps, n_warmup, task.verbose) as bar,
         _stopping(work.stop),
     ):
 

@@ -7,7 +7,7 @@ relative distance is below a cut-off. Vectors of the same component are averaged
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -286,3 +286,35 @@ def _summary(
         by_chain=by_chain[:, order],
         n_disputed=n_disputed,
     )
+
+
+def to_arviz(
+    chains: DrawsOfChains,
+    raw: Draws,
+    trace: Draws,
+    names: Sequence[str],
+    about: tuple[np.ndarray, Callable[[Draw], np.ndarray]] | None = None,
+) -> Any:
+    """Draws for ArviZ; ``about`` are rows and their log densities given a draw, if rows are given.
+
+    Names are those of the columns.
+    """
+    from wideangle.arviz_adapter import to_arviz as gathered  # optional, and slow to import
+
+    groups: dict[str, Any] = {"posterior": trace.values, "posterior_raw": raw.values}
+    coords: dict[str, Any] = {"column": names}
+    if about is not None:
+        rows, density = about
+        found = [
+            [density(chains.draws[i]) for i in members[: raw.n_draws]] for members in chains.members
+        ]
+        # The trace has every sweep; all groups must have the same draws.
+        thin = trace.n_draws // raw.n_draws
+        kept = slice(thin - 1, thin * raw.n_draws, thin)
+        groups["posterior"] = {name: values[:, kept] for name, values in trace.values.items()}
+        groups["log_likelihood"] = {"x": np.array(found)}
+        groups["observed_data"] = {"rows": rows}
+        coords["row"] = np.arange(len(rows))
+    of_features = {name: ["feature"] for name in ("weights", "counts")}
+    dims = {"x": ["row"], "rows": ["row", "column"], "features": ["feature", "column"]}
+    return gathered(groups, coords=coords, dims=dims | of_features)

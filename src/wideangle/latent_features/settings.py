@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from wideangle.latent_features.rows import Rows
-from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.start import Start
 from wideangle.latent_features.state import UNIT, Design, Gamma, Hyper
 from wideangle.priors.stick_breaking import Buffet
 from wideangle.settings import AUTO, LEARN, GaussianPrior, MutualAngularPrior, PitmanYor
@@ -140,6 +140,31 @@ def n_observed(X: Any) -> np.ndarray:
         missing = np.concatenate([[0], np.cumsum(np.isnan(X.data))])[X.indptr]
         return X.shape[1] - np.diff(missing)
     return (~np.isnan(X)).sum(axis=1)
+
+
+def check_choices(prior: Any, process: Any, kernel: str | None, dim: int) -> None:
+    """Reject settings that this model cannot use, for rows with so many columns."""
+    ordered = isinstance(prior, MutualAngularPrior)
+    if ordered and isinstance(process, PitmanYor):
+        raise ValueError(
+            "process='pitman-yor' needs features without an order: use prior='gaussian' or "
+            "prior='vmf' (the mutual-angular prior ties their order to their weights)."
+        )
+    if ordered and prior.kind not in (None, "I"):
+        raise ValueError(
+            f"prior.kind={prior.kind!r}: the infinite prior of features is of kind 'I'; leave "
+            "it out."
+        )
+    if getattr(prior, "common", None):
+        raise ValueError("prior.common=True: features have no common part; leave it None.")
+    if not isinstance(prior, GaussianPrior) and dim == 1:
+        raise ValueError(
+            "X has n_features = 1: directions need at least two columns; use prior='gaussian'."
+        )
+    if kernel not in (None, "gibbs", "hmc"):
+        raise ValueError(
+            f"inference.kernel={kernel!r} does not move features: use 'gibbs' or 'hmc'."
+        )
 
 
 def magnitude_shape_of(prior: Any) -> float | None:

@@ -20,15 +20,16 @@ from wideangle.checks import check_plain, warn
 from wideangle.convergence import caution_of
 from wideangle.mixture_of_experts import files, modes, pointwise, sampling, stream, variational
 from wideangle.mixture_of_experts import predict as predictive
-from wideangle.mixture_of_experts.data import (
-    Data,
+from wideangle.mixture_of_experts.data import Data
+from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
+from wideangle.mixture_of_experts.prepare import (
     Scaling,
     TargetScaling,
+    filled,
+    learn_filling,
     learn_scaling,
     usual_extreme,
 )
-from wideangle.mixture_of_experts.likelihood import ExpertLikelihood
-from wideangle.mixture_of_experts.missing import filled, learn_filling
 from wideangle.mixture_of_experts.task import (
     Fitted,
     Task,
@@ -214,10 +215,6 @@ class MixtureOfExperts(Family, ABC):
             verbose=self.verbose,
         )
 
-    def _validate_params(self) -> None:
-        super()._validate_params()
-        check_choices(self.prior, self.choice("inference"), self.checkpoint)
-
     @in_own_threads
     def fit_stream(self, source: Any, *, buffer_bytes: int = stream.BUFFER_BYTES) -> Self:
         """Fit by stochastic VI to rows that stay on disk.
@@ -235,6 +232,7 @@ class MixtureOfExperts(Family, ABC):
             be many times the size of a block.
         """
         self._validate_params()
+        check_choices(self.prior, self.choice("inference"), self.checkpoint)  # before a pass
         stream.check_inference(self.choice("inference"))
         found = stream.prepare(
             source,

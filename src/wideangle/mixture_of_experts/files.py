@@ -11,10 +11,9 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from wideangle.mixture_of_experts.classes import experts_for
-from wideangle.mixture_of_experts.data import LARGEST, Scaling
 from wideangle.mixture_of_experts.likelihood import Pair
-from wideangle.mixture_of_experts.missing import Filling
 from wideangle.mixture_of_experts.modes import with_scales
+from wideangle.mixture_of_experts.prepare import LARGEST, Filling, Scaling
 from wideangle.posterior import Draws
 from wideangle.priors.components import GaussianComponents, PolarComponents
 from wideangle.priors.dpp import DeterminantalComponents

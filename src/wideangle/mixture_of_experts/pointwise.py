@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from wideangle.mixture_of_experts.data import Data, TargetScaling
+from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Weights
 from wideangle.mixture_of_experts.predict import block_size, log_lik_of_rows
+from wideangle.mixture_of_experts.prepare import TargetScaling
 from wideangle.posterior import Draws, arviz_stats, evenly
 from wideangle.stacking import UNRELIABLE, leave_one_out, stack
 

@@ -15,15 +15,14 @@ from sklearn.utils.validation import assert_all_finite
 
 from wideangle.checks import check_count, check_numbers
 from wideangle.mixture_of_experts import quantities
-from wideangle.mixture_of_experts.data import (
-    Data,
+from wideangle.mixture_of_experts.data import Data, counted
+from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
+from wideangle.mixture_of_experts.predict import block_size, chosen_draws
+from wideangle.mixture_of_experts.prepare import (
     TargetScaling,
-    counted,
     learn_target_scaling,
     target_scaling_from,
 )
-from wideangle.mixture_of_experts.estimator import MixtureOfExperts, Uncertainty
-from wideangle.mixture_of_experts.predict import block_size, chosen_draws
 from wideangle.mixture_of_experts.presentation import QuantityExpertPresentation
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle.posterior import Draws

@@ -11,13 +11,9 @@ import jax
 import numpy as np
 
 from wideangle.mixture_of_experts import variational
-from wideangle.mixture_of_experts.data import (
-    Data,
-    Scaling,
-    scaling_from,
-    seed_of,
-)
+from wideangle.mixture_of_experts.data import Data, seed_of
 from wideangle.mixture_of_experts.predict import log_lik_of_rows
+from wideangle.mixture_of_experts.prepare import Scaling, scaling_from
 from wideangle.mixture_of_experts.task import Fitted, Task, checkpoint_of
 from wideangle.mixture_of_experts.variational import VariationalFit
 from wideangle.settings import Settings, Variational

@@ -114,6 +114,7 @@ def plan(
     verbose: bool | None = None,
 ) -> Task:
     """The task from an estimator's settings, for rows with this many prepared columns."""
+    check_choices(prior, inference, checkpoint)
     priors = _build_priors(prior, inference, n_experts, n_columns, expert)
     learn = Pair(*(_is_learned(one, inference) for one in _pair_of(prior)))
     return Task(priors, learn, expert, inference, checkpoint, verbose)

@@ -19,10 +19,10 @@ from jax import lax, random
 from jax.scipy.special import digamma, gammaln, polygamma
 from numpyro.distributions import Distribution, constraints
 
-from wideangle.checks import as_floating, check_count, check_range, check_shape
+from wideangle.checks import check_count, check_range, check_shape
 from wideangle.priors.support import nonzero_vectors
 from wideangle.sphere.vmf import log_area
-from wideangle.types import Array, Components, Key, Scalar
+from wideangle.types import Array, Components, Key, Scalar, as_floating
 
 if TYPE_CHECKING:
     from wideangle.priors.mutual_angular import MutualAngular

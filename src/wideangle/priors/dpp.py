@@ -24,9 +24,9 @@ from jax.scipy.special import betainc
 from numpyro.distributions import constraints
 from scipy.special import gammaln
 
-from wideangle.checks import as_floating, check_count, check_range
+from wideangle.checks import check_count, check_range
 from wideangle.priors.components import ComponentPrior, GaussianComponents
-from wideangle.types import Array, Key
+from wideangle.types import Array, Key, as_floating
 
 LEVELS = 256
 """Eigenvalue levels summed exactly; the rest is treated as infinitely many tiny ones."""

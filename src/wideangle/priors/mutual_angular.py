@@ -40,21 +40,14 @@ import jax.numpy as jnp
 from jax import lax, random
 from numpyro.distributions import constraints
 
-from wideangle.checks import (
-    as_floating,
-    check_choice,
-    check_count,
-    check_range,
-    check_shape,
-    check_unit,
-)
+from wideangle.checks import check_choice, check_count, check_range, check_shape, check_unit
 from wideangle.priors.components import SortedFields
 from wideangle.priors.support import unit_vectors
 from wideangle.priors.von_mises_fisher import VonMisesFisher
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise, safe_norm
 from wideangle.sphere.vmf import inverse_mean_resultant, log_area, log_mean_exp
-from wideangle.types import Array, Key, Scalar
+from wideangle.types import Array, Key, Scalar, as_floating
 
 KINDS = ("I", "II", "independent")
 # Below this squared length a resultant of unit vectors is rounding error, and has no direction.

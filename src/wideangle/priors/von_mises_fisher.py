@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from multipledispatch import dispatch
 from numpyro.distributions import constraints
 
-from wideangle.checks import as_floating, check_count, check_range, check_shape, check_unit
+from wideangle.checks import check_count, check_range, check_shape, check_unit
 from wideangle.priors.components import SortedFields
 from wideangle.priors.support import unit_vector
 from wideangle.sphere import vmf
 from wideangle.sphere.vmf import mean_resultant_slope
-from wideangle.types import Array, Key
+from wideangle.types import Array, Key, as_floating
 
 
 class VonMisesFisher(SortedFields):

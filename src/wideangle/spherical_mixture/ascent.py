@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from wideangle.checks import warn
-from wideangle.infer.run import Progress
+from wideangle.progress import Progress
 from wideangle.spherical_mixture.centres import (
     CentrePrior,
     Centres,

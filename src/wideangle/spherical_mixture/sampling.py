@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.infer.run import Progress, Run, run
+from wideangle.infer.run import Run, run
 from wideangle.infer.stopping import until_converged
 from wideangle.posterior import Draws, evenly
+from wideangle.progress import Progress
 from wideangle.settings import AUTO, Maximise, as_plain
 from wideangle.sphere.vmf import log_mean_exp
 from wideangle.spherical_mixture import ascent

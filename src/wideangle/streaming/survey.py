@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wideangle.infer.run import Progress
+from wideangle.progress import Progress
 from wideangle.sharding import ALONE, Share, exchanged
 from wideangle.streaming.sources import RowSource
 

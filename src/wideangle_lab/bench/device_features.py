@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
-from wideangle.latent_features.rows.device import DeviceRows
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.sampler.directions import steps_of
-from wideangle.latent_features.sampler.sweep import sweep_on_device
-from wideangle.latent_features.search.start import Start, find_features
+from wideangle.latent_features.device import DeviceRows
+from wideangle.latent_features.directions import steps_of
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.settings import design_of, first_guess, learn_scaling
+from wideangle.latent_features.start import Start, find_features
 from wideangle.latent_features.state import Design, Hyper
+from wideangle.latent_features.sweep import sweep_on_device
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab.bench.device_clock import timed
 from wideangle_lab.datasets import load

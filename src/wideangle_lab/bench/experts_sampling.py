@@ -32,10 +32,11 @@ from wideangle.diagnostics import ess_bulk
 from wideangle.mixture_of_experts.classes import LogisticExperts
 from wideangle.mixture_of_experts.classifier import MixtureOfExpertsClassifier
 from wideangle.mixture_of_experts.coordinates import Priors, Problem, weights_of
-from wideangle.mixture_of_experts.data import Data, learn_scaling, make_dense
+from wideangle.mixture_of_experts.data import Data, make_dense
 from wideangle.mixture_of_experts.likelihood import Weights, log_lik
 from wideangle.mixture_of_experts.modes import climb
 from wideangle.mixture_of_experts.predict import trace
+from wideangle.mixture_of_experts.prepare import learn_scaling
 from wideangle.mixture_of_experts.task import plan
 from wideangle.posterior import Draws
 from wideangle.settings import MutualAngularPrior, Sampling

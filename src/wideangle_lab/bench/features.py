@@ -17,11 +17,11 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from wideangle.latent_features.chain import Chain, Plan, begin_chain, run_chain
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.posterior import N_DRAWS
-from wideangle.latent_features.predict.score import expected_rows
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.search.start import Start
+from wideangle.latent_features.score import expected_rows
 from wideangle.latent_features.settings import design_of, first_guess, learn_scaling
+from wideangle.latent_features.start import Start
 from wideangle.latent_features.state import Features, with_room
 from wideangle.settings import IndianBuffet, MutualAngularPrior
 from wideangle_lab import datasets

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from wideangle.infer.program import QUICKLY, on_cpu
+from wideangle.latent_features.directions import Steps
 from wideangle.latent_features.rows import DenseRows
-from wideangle.latent_features.sampler.directions import Steps
-from wideangle.latent_features.sampler.sweep import sweep_on_device
 from wideangle.latent_features.state import Design, Features, Gamma
+from wideangle.latent_features.sweep import sweep_on_device
 from wideangle.sphere.vmf import inverse_mean_resultant
 from wideangle.types import Array, Key, Scalar
 from wideangle_lab.calibration.feature_problem import (

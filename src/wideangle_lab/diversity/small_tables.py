@@ -52,8 +52,9 @@ from wideangle.mixture_of_experts.coordinates import (
     scales_of,
     weights_of,
 )
-from wideangle.mixture_of_experts.data import Data, learn_scaling, scattered, usual_extreme
+from wideangle.mixture_of_experts.data import Data, scattered
 from wideangle.mixture_of_experts.likelihood import ExpertLikelihood, Pair, Weights, predict
+from wideangle.mixture_of_experts.prepare import learn_scaling, usual_extreme
 from wideangle.mixture_of_experts.sampling import N_TYPICAL, SAMPLERS
 from wideangle.mixture_of_experts.whitened import Typical, fisher_whitening, refine
 from wideangle.posterior import evenly

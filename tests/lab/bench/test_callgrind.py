@@ -14,7 +14,7 @@ TOOLS = shutil.which("valgrind"), shutil.which("callgrind_control")
 PROBE = """
 import os, subprocess, sys
 import numpy as np
-from wideangle.latent_features.sampler.assignments import Randomness, sweep_rows
+from wideangle.latent_features.assignments import Randomness, sweep_rows
 n_live, generator = 16, np.random.default_rng(0)
 vectors = generator.normal(size=(n_live, 8)).astype(np.float32)
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from counting import CALLBACKS, bend, compilations, lines_run, read, resized
-from wideangle.latent_features.rows import DenseRows, device
-from wideangle.latent_features.sampler import assignments
-from wideangle.latent_features.sampler.directions import steps_of
-from wideangle.latent_features.sampler.sweep import sweep_on_device
+from wideangle.latent_features import assignments, device
+from wideangle.latent_features.directions import steps_of
+from wideangle.latent_features.rows import DenseRows
+from wideangle.latent_features.sweep import sweep_on_device
 from wideangle.mixture_of_experts.collapsed import Objective, Terms
 from wideangle.mixture_of_experts.coordinates import Coordinates, Point, Priors, Problem, Setting
 from wideangle.mixture_of_experts.data import Data

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from known_faults import FAULTS
 from statistical import measured
-from wideangle.latent_features.sampler import columns
+from wideangle.latent_features import columns
 from wideangle.mixture_of_experts import sampling as moe_mcmc
 from wideangle.mixture_of_experts.quantities import GaussianExperts
 from wideangle_lab.calibration import cases, experts, features, page, variational

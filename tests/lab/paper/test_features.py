@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from wideangle import LatentFeatureModel
-from wideangle.latent_features.predict.score import EntryScores
+from wideangle.latent_features.score import EntryScores
 from wideangle.settings import PitmanYor, VonMisesFisherPrior, as_plain
 from wideangle_lab.datasets import load
 from wideangle_lab.paper import feature_metrics, feature_pictures, printed

@@ -87,8 +87,8 @@ def features(folder: str, rows: int, seed: int, n_warmup: int, n_draws: int) -> 
     """A few exact sweeps of the feature sampler over the file; compare with the truth."""
     import warnings
 
+    from wideangle.latent_features.disk import DiskRows
     from wideangle.latent_features.estimator import LatentFeatureModel
-    from wideangle.latent_features.rows.disk import DiskRows
     from wideangle.settings import Sampling
     from wideangle.streaming import NpyRows
     from wideangle_lab.bench.scale import drawn

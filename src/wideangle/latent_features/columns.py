@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.latent_features.sampler.assignments import Randomness, decide, site_uniforms
+from wideangle.latent_features.assignments import Randomness, decide, site_uniforms
 from wideangle.latent_features.state import level_bound
 from wideangle.types import Array, Scalar
 

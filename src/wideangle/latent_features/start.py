@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.search.anneal import (
+from wideangle.latent_features.anneal import (
     FULL,
     Effort,
     Problem,
@@ -26,6 +25,7 @@ from wideangle.latent_features.search.anneal import (
     least_noise,
     settle,
 )
+from wideangle.latent_features.memory import MemoryRows
 
 FEW = 12
 """Most features for which a new anneal of all of them may find something better."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.sampler.assignments import Conditionals, sweep_block
+from wideangle.latent_features.assignments import Conditionals, sweep_block
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.state import price
 from wideangle.machine_code import njit
 

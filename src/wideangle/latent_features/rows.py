@@ -11,13 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.sampler.directions import Steps, Tuning, learn_steps, steps_of
-from wideangle.latent_features.sampler.sweep import (
-    SweepInfo,
-    SweepStart,
-    finish_sweep,
-    start_sweep,
-)
+from wideangle.latent_features.directions import Steps, Tuning, learn_steps, steps_of
 from wideangle.latent_features.state import (
     Design,
     Draw,
@@ -28,11 +22,17 @@ from wideangle.latent_features.state import (
     with_room,
     worth,
 )
+from wideangle.latent_features.sweep import (
+    SweepInfo,
+    SweepStart,
+    finish_sweep,
+    start_sweep,
+)
 from wideangle.sharding import current_mesh
 from wideangle.types import Array, Key
 
 if TYPE_CHECKING:
-    from wideangle.latent_features.rows.memory import MemoryRows
+    from wideangle.latent_features.memory import MemoryRows
 
 WORTH_A_DEVICE = 2**20
 """Least number of entries for an accelerator: the CPU sweeps over fewer faster."""
@@ -235,8 +235,8 @@ def on_device(matrix: Any) -> bool:
 
 def rows_in_memory(matrix: Any, offset: np.ndarray | None, n_chains: int = 1) -> list[MemoryRows]:
     """Rows for the searches of some chains: shared, unless each has its own missing entries."""
-    from wideangle.latent_features.rows.imputed import ImputedRows
-    from wideangle.latent_features.rows.memory import MemoryRows
+    from wideangle.latent_features.imputed import ImputedRows
+    from wideangle.latent_features.memory import MemoryRows
 
     if not has_gaps(matrix):
         return [MemoryRows(matrix, offset)] * n_chains
@@ -246,6 +246,6 @@ def rows_in_memory(matrix: Any, offset: np.ndarray | None, n_chains: int = 1) ->
 
 def rows_on_device(in_memory: list[MemoryRows]) -> list[Rows]:
     """The same rows on a device, for the sweeps of the same chains."""
-    from wideangle.latent_features.rows.device import DeviceRows
+    from wideangle.latent_features.device import DeviceRows
 
     return [DeviceRows(in_memory[0])] * len(in_memory)

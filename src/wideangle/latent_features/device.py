@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, csr, kept
-from wideangle.latent_features.rows.memory import MemoryRows
-from wideangle.latent_features.sampler.directions import Tuning, learn_steps, steps_of
-from wideangle.latent_features.sampler.sweep import sweep_on_device, sweep_without_assignments
+from wideangle.latent_features import csr
+from wideangle.latent_features.directions import Tuning, learn_steps, steps_of
+from wideangle.latent_features.memory import MemoryRows
+from wideangle.latent_features.rows import Advance, DenseRows, Rows, Span, kept
 from wideangle.latent_features.state import (
     Design,
     Draw,
@@ -25,6 +25,7 @@ from wideangle.latent_features.state import (
     stats_of,
     with_room,
 )
+from wideangle.latent_features.sweep import sweep_on_device, sweep_without_assignments
 from wideangle.sharding import current_mesh, dividing, spread
 from wideangle.types import Array, Key
 

@@ -20,19 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wideangle.infer.run import Progress
-from wideangle.latent_features.chain import Chain, Plan, run_chain
-from wideangle.latent_features.fit import Fitted
-from wideangle.latent_features.rows import HostRows, kept
-from wideangle.latent_features.rows.memory import gram_of, take_columns
-from wideangle.latent_features.sampler.assignments import (
+from wideangle.latent_features.assignments import (
     Conditionals,
     conditionals,
     draw_randomness,
     sweep_block,
     sweep_coupled,
 )
-from wideangle.latent_features.sampler.sweep import SweepStart, drop_unused
+from wideangle.latent_features.chain import Chain, Plan, run_chain
+from wideangle.latent_features.fit import Fitted
+from wideangle.latent_features.memory import gram_of, take_columns
+from wideangle.latent_features.rows import HostRows, kept
 from wideangle.latent_features.state import (
     Design,
     Draw,
@@ -40,6 +38,8 @@ from wideangle.latent_features.state import (
     StoredAssignments,
     probes,
 )
+from wideangle.latent_features.sweep import SweepStart, drop_unused
+from wideangle.progress import Progress
 from wideangle.sharding import ALONE, Share, in_company, of_all, total
 from wideangle.streaming.sources import RowSource, Scratch, chunks, neighbours
 from wideangle.types import Key

@@ -36,7 +36,6 @@ from wideangle.latent_features.state import (
     smallest_active,
 )
 from wideangle.priors import stick_breaking
-from wideangle.priors.gamma import draw_gamma
 from wideangle.priors.mutual_angular import direction_of, log_density, pull_in_order
 from wideangle.sphere import vmf
 from wideangle.sphere.geometry import normalise
@@ -138,7 +137,7 @@ def draw_lengths(key: Key, hyper: Hyper, shape: tuple[int, ...], design: Design)
     dtype = hyper.rate.dtype
     if design.features == "gaussian":
         return jnp.zeros(shape, dtype)
-    unit = draw_gamma(key, jnp.full(shape, design.magnitude_shape, dtype))
+    unit = stick_breaking.draw_gamma(key, jnp.full(shape, design.magnitude_shape, dtype))
     return jnp.maximum(unit / hyper.rate, jnp.finfo(dtype).tiny)
 
 

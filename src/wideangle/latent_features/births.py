@@ -47,8 +47,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wideangle.latent_features.sampler.assignments import decide
-from wideangle.latent_features.sampler.pool import (
+from wideangle.latent_features.assignments import decide
+from wideangle.latent_features.pool import (
     Feature,
     Pool,
     along,

@@ -22,8 +22,8 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.rows import has_gaps
-from wideangle.latent_features.rows.memory import MemoryRows
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import in_ranges
 from wideangle.types import as_dense

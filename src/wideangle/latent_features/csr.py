@@ -13,7 +13,7 @@ from wideangle.machine_code import njit
 from wideangle.types import Array
 
 if TYPE_CHECKING:
-    from wideangle.latent_features.rows.memory import MemoryRows
+    from wideangle.latent_features.memory import MemoryRows
 
 BLOCK_ENTRIES = 2**24
 """Entries of a block of sparse rows while it is dense."""

@@ -18,18 +18,11 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from wideangle.infer.program import QUICKLY
-from wideangle.latent_features.sampler.assignments import Randomness, draw_randomness
-from wideangle.latent_features.sampler.births import birth_moves
-from wideangle.latent_features.sampler.columns import sweep_columns
-from wideangle.latent_features.sampler.directions import Moved, Steps, move_vectors
-from wideangle.latent_features.sampler.hyper import redraw_hyper
-from wideangle.latent_features.sampler.weights import (
-    Slice,
-    log_chain,
-    only_active,
-    redraw_atoms,
-    without_tail,
-)
+from wideangle.latent_features.assignments import Randomness, draw_randomness
+from wideangle.latent_features.births import birth_moves
+from wideangle.latent_features.columns import sweep_columns
+from wideangle.latent_features.directions import Moved, Steps, move_vectors
+from wideangle.latent_features.hyper import redraw_hyper
 from wideangle.latent_features.state import (
     ROOMS,
     Design,
@@ -43,6 +36,13 @@ from wideangle.latent_features.state import (
     probes,
     residual_energy,
     stats_of,
+)
+from wideangle.latent_features.weights import (
+    Slice,
+    log_chain,
+    only_active,
+    redraw_atoms,
+    without_tail,
 )
 from wideangle.priors.stick_breaking import log_marginal
 from wideangle.types import Array, Key, Scalar
@@ -234,7 +234,7 @@ def sweep_on_device(
 ) -> tuple[Features, SweepInfo, Array]:
     """One sweep with the rows on the device; the last result says whether room ran out.
 
-    ``rows`` are those of ``rows/device.py``.
+    ``rows`` are those of ``device.py``.
     """
     begun = start(key, features, design)
     products = rows.products(begun.vectors)

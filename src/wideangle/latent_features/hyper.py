@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from wideangle.infer.slice import slice_sampler
 from wideangle.latent_features.state import Design, Features, FeatureStats, residual_energy
 from wideangle.priors import stick_breaking
-from wideangle.priors.gamma import draw_gamma
 from wideangle.priors.mutual_angular import pulls, sums_before
 from wideangle.sphere.vmf import log_mean_exp, mean_resultant_slope
 from wideangle.types import Key, Scalar
@@ -42,7 +41,7 @@ def _draw_gammas(key: Key, features: Features, stats: FeatureStats, design: Desi
         return features
     gammas = [_GAMMAS[name](features, stats, design) for name in learned]
     shapes, rates = (jnp.stack(part) for part in zip(*gammas, strict=True))
-    drawn = draw_gamma(key, shapes.astype(features.weights.dtype)) / rates
+    drawn = stick_breaking.draw_gamma(key, shapes.astype(features.weights.dtype)) / rates
     found = dict(zip(learned, drawn.astype(features.weights.dtype), strict=True))
     hyper = features.hyper
     if "noise" in found:

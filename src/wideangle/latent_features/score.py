@@ -21,9 +21,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp
 
+from wideangle.latent_features.fields import RowFields, enumerate_rows, over_draws
+from wideangle.latent_features.importance import annealed_evidence, walk
 from wideangle.latent_features.posterior import DrawsOfChains
-from wideangle.latent_features.predict.annealed import annealed_evidence, walk
-from wideangle.latent_features.predict.fields import RowFields, enumerate_rows, over_draws
 from wideangle.latent_features.state import Draw
 from wideangle.machine_code import njit
 from wideangle.posterior import evenly
@@ -185,6 +185,17 @@ def places_of(mask: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 # ---------------------------------------------------------------- weights of chains
+
+
+def hide(X: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Entries from which chain weights are learned, and the rows without them."""
+    if sparse.issparse(X):
+        raise ValueError(
+            "inference.combine='stacking': entries are hidden from the fit as missing, for "
+            "which rows must be dense; use X.toarray() or combine='equal'."
+        )
+    hidden = hidden_entries(X, seed)
+    return hidden, np.where(hidden, np.nan, X)
 
 
 def hidden_entries(X: np.ndarray, seed: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logit, logsumexp
 
-from wideangle.latent_features.predict.fields import RowFields, derived_seed
+from wideangle.latent_features.fields import RowFields, derived_seed
 from wideangle.machine_code import njit
 
 N_STREAMS = 16
@@ -65,7 +65,7 @@ def walk(
     Parameters
     ----------
     rows
-        See :mod:`~wideangle.latent_features.predict.fields`.
+        See :mod:`~wideangle.latent_features.fields`.
     seed
         Integer; together with the row number it determines every random choice.
     n_steps

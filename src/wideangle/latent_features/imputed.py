@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows.memory import MemoryRows
+from wideangle.latent_features.memory import MemoryRows
 from wideangle.latent_features.state import Features
 from wideangle.machine_code import njit
 from wideangle.types import Key

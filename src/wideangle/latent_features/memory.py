@@ -12,15 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, csr, kept, vectors_of
-from wideangle.latent_features.sampler.assignments import sweep_rows
-from wideangle.latent_features.sampler.sweep import (
-    SweepStart,
-    drop_unused,
-    finish_sweep,
-    make_births,
-    start_sweep,
-)
+from wideangle.latent_features import csr
+from wideangle.latent_features.assignments import sweep_rows
+from wideangle.latent_features.rows import NO_STEPS, DenseRows, HostRows, kept, vectors_of
 from wideangle.latent_features.state import (
     N_PROBES,
     ROOMS,
@@ -33,6 +27,13 @@ from wideangle.latent_features.state import (
     probes,
     room_for,
     with_room,
+)
+from wideangle.latent_features.sweep import (
+    SweepStart,
+    drop_unused,
+    finish_sweep,
+    make_births,
+    start_sweep,
 )
 from wideangle.machine_code import in_ranges, njit
 from wideangle.types import Key, as_dense

@@ -1,1 +1,0 @@
-"""Scores, activations and reconstructions of new rows."""

@@ -1,1 +1,0 @@
-"""The moves of one sweep; they do not depend on the search, files or the estimator."""

@@ -1,1 +1,0 @@
-"""Starts of the chains: features found by search."""
