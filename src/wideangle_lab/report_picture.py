@@ -1,8 +1,12 @@
 """The picture of the README: a screenshot of a report.
 
-``wideangle demo -o demo``, then
-``python -m wideangle_lab.report_picture demo/experts/report.html docs/images/report.png``. Needs a
-Chromium and the package playwright of the extra ``dev``.
+With ``tumours.csv`` of the quick start::
+
+    wideangle train moe tumours.csv --target diagnosis -o run
+    wideangle report run
+    python -m wideangle_lab.report_picture run/report.html docs/images/report.png
+
+Needs a Chromium and the package playwright of the extra ``dev``.
 """
 
 from __future__ import annotations

@@ -137,9 +137,9 @@ def test_arviz_gets_what_can_be_compared_apart_from_raw_weights(sampled):
     pytest.importorskip("arviz")
     model, _, _ = sampled
     result = model.to_arviz()
-    assert result["posterior"]["n_used"].shape == (2, 6)
-    assert result["posterior_raw"]["gate"].shape == (2, 6, 3, 3)
-    assert result["sample_stats"]["diverging"].shape == (2, 6)
+    assert result["posterior"]["n_used"].shape == (2, 13)
+    assert result["posterior_raw"]["gate"].shape == (2, 13, 3, 3)
+    assert result["sample_stats"]["diverging"].shape == (2, 13)
     assert list(result["posterior_raw"]["gate"].coords["column"].values)[-1] == "(intercept)"
     with pytest.raises(ValueError, match="give the rows"):
         model.to_arviz(y=[0])

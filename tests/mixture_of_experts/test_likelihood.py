@@ -13,6 +13,7 @@ from wideangle.mixture_of_experts.classes import LogisticExperts, SoftmaxExperts
 from wideangle.mixture_of_experts.data import Data
 from wideangle.mixture_of_experts.likelihood import (
     ExpertTerms,
+    Pair,
     Weights,
     log_lik,
     predict,
@@ -61,6 +62,10 @@ def plain(expert, weights, batch):
         jax.nn.log_softmax(scores, axis=1), batch.targets[None, None], axis=1
     )[:, 0]
     return jnp.sum(batch.weights * jax.nn.logsumexp(gate + said, axis=0))
+
+
+def test_a_pair_is_what_skops_takes_for_a_named_tuple():
+    assert Pair.__bases__ == (tuple,)
 
 
 @both_kinds

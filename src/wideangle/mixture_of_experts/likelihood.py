@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -47,11 +48,22 @@ GRAM_ROWS = 128
 """Rows of a product with two wide sides: so few that a CPU does not split it among threads."""
 
 
-class Pair(NamedTuple, Generic[T]):
-    """A pair of values, for the gate and for the experts."""
+if TYPE_CHECKING:
 
-    gate: T
-    experts: T
+    class Pair(NamedTuple, Generic[T]):
+        """A pair of values, for the gate and for the experts."""
+
+        gate: T
+        experts: T
+
+else:
+
+    class Pair(NamedTuple):
+        """As above; skops takes a tuple with a second base for a plain one."""
+
+        gate: Any
+        experts: Any
+        __class_getitem__ = classmethod(GenericAlias)
 
 
 Weights: TypeAlias = Pair[Array]

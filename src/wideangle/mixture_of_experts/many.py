@@ -50,8 +50,8 @@ def fit_many(estimator: Any, data: Iterable[tuple[Any, ...]]) -> list[Any]:
     none are needed, draws on a CPU are those of ``fit``, bit for bit. Data sets with other columns
     or classes, or estimators that differ in more than numbers, have a program of their own. With
     ``n_draws="auto"`` chains end when those of every data set have converged, or after
-    ``max_time`` for each data set, which those that run at the same time share. One warning speaks
-    of all fits.
+    ``max_time`` for each data set, which those that run at the same time share. One warning covers
+    all fits.
 
     Examples
     --------

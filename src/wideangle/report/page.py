@@ -69,6 +69,7 @@ def render(run: Run) -> str:
         verdict=" ".join([shown.verdict(run), *_one_enough(run)]),
         cards=cards(run),
         cautions=cautions(run),
+        alike=_alike(run),
         parts=sorted(components, key=lambda part: -part.share),
         columns=shown.component_columns(run),
         first=max(components, key=lambda part: part.share, default=None),
@@ -120,14 +121,13 @@ def cautions(run: Run) -> list[str]:
             "No rows were held out: everything below is about rows that the model was fitted to, "
             "and looks better than it would on new ones."
         )
-    return list(dict.fromkeys([*sentences, *_alike(run), *run.presentation.cautions(run)]))
+    return list(dict.fromkeys([*sentences, *run.presentation.cautions(run)]))
 
 
 def _alike(run: Run) -> list[str]:
-    """A sentence about components that are nearly the same, unless all are."""
-    pairs = _pairs(run)
-    close = [pair for pair in pairs if pair[0] < run.presentation.alike]
-    if not close or len(close) == len(pairs):
+    """A sentence about components that are nearly the same, unless most are."""
+    close = [pair for pair in _pairs(run) if pair[0] < run.presentation.alike]
+    if not close or _one_enough(run):
         return []
     words = [f"{i} and {j} ({angle:.0f}°)" for angle, i, j in close[:_MOST_PAIRS]]
     more = ", and others" * (len(close) > _MOST_PAIRS)
@@ -138,13 +138,13 @@ def _alike(run: Run) -> list[str]:
 
 
 def _one_enough(run: Run) -> list[str]:
-    """Good news where all components are nearly the same."""
-    pairs, noun = _pairs(run), run.presentation.noun
-    if not pairs or pairs[-1][0] >= run.presentation.alike:
+    """Good news where most components are nearly the same."""
+    angles, noun = [pair[0] for pair in _pairs(run)], run.presentation.noun
+    if not angles or np.mean(angles) >= run.presentation.alike:
         return []
     return [
-        f"All {noun}s point in nearly the same direction (at most {pairs[-1][0]:.0f}° apart): one "
-        f"{noun} is enough for these rows."
+        f"The {noun}s point in nearly the same direction ({np.mean(angles):.0f}° apart on "
+        f"average): one {noun} may be enough for these rows."
     ]
 
 
