@@ -172,9 +172,10 @@ def by_features_stream():
 def collectives():
     """What devices exchange in the program of a variational fit."""
     found, advance = [], ascent._advance
+    program = jax.jit(advance.__wrapped__, static_argnames=("objective", "n_calls"))
 
     def watched(*arguments):
-        text = advance.lower(*arguments).compile().as_text()
+        text = program.lower(*arguments).compile().as_text()
         kinds = "all-[a-z-]+|collective-[a-z-]+|reduce-scatter"
         found.extend(re.findall(rf" = (.+?) ({kinds})\(", text))
         return advance(*arguments)

@@ -110,6 +110,23 @@ def test_an_import_that_points_up_is_reported(tmp_path, source, report):
     assert wrong_imports(tmp_path) == [report]
 
 
+MOVES = set("state assignments births columns directions hyper pool sweep weights".split())
+
+
+def test_the_moves_of_features_know_neither_search_nor_files_nor_estimator():
+    for name in MOVES:
+        tree = ast.parse((PACKAGE / "latent_features" / f"{name}.py").read_text(encoding="utf-8"))
+        of_family = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            and (node.module or "").startswith("wideangle.latent_features")
+        ]
+        for node in of_family:
+            _, _, *inside = (node.module or "").split(".")
+            assert set(inside or [one.name for one in node.names]) <= MOVES, (name, node.lineno)
+
+
 def lab_imports(package: Path) -> list[str]:
     """Where the library imports the lab."""
     wrong = []

@@ -13,7 +13,7 @@ from wideangle.sphere.geometry import safe_norm
 
 # At most so many files, changes of folder in order of first entry, and files of the family itself:
 # the others are mathematics (sphere, priors, infer) and what every family stands on.
-LIMITS = {"features": (33, 19, 17), "experts": (25, 13, 10)}
+LIMITS = {"features": (32, 13, 17), "experts": (28, 12, 12)}
 FOLDERS = {"features": "latent_features/", "experts": "mixture_of_experts/"}
 
 

@@ -249,7 +249,9 @@ def in_a_fork(action):
 def test_a_forked_process_predicts_and_refuses_what_it_would_wait_for(tmp_path):
     model = experts().fit(FRAME, CLASSES)
     model.save(tmp_path / "model")
-    assert in_a_fork(lambda: model.predict_proba(FRAME)) == "done"
+    many = pd.concat([FRAME] * 4000)  # in threads, which a fork does not take along
+    model.predict_proba(many)
+    assert in_a_fork(lambda: model.predict_proba(many)) == "done"
     assert in_a_fork(lambda: model.predict_uncertainty(FRAME)) == "done"
     for action in (
         lambda: model.fit(FRAME, CLASSES),

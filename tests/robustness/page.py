@@ -176,9 +176,10 @@ def soaked(records: list[dict[str, Any]]) -> str:
         turn, at_once, said = record["in_turn"], record["at_once"], record["predictions"]
         grown = (said["end"]["bytes"] - said["begun"]["bytes"]) / 2**20
         rows.append([
-            turn["fits"], f"{turn['per_fit']['bytes'] / 2**20:.2f} MiB", turn["end"]["maps"],
+            turn["fits"], turn["fits"] // 2,
+            f"{turn['per_fit']['bytes'] / 2**20:.2f} MiB", turn["end"]["maps"],
             at_once["wrong"], f"{said['seconds']:.0f} s", f"{said['calls']:,}", said["wrong"],
-            f"{grown:.0f} MiB", "; ".join(record["complaints"]) or "none",
+            f"{grown:.1f} MiB", "; ".join(record["complaints"]) or "none",
         ])  # fmt: skip
     return f"""
 ## Many fits and predictions in one process
@@ -186,12 +187,14 @@ def soaked(records: list[dict[str, Any]]) -> str:
 `python -m robustness.soak`: fits of four models in tables of many shapes, of which the second half
 repeats the first; eight fits in threads at once, compared with the same fits alone; one model that
 predicts in four threads, each prediction compared with the first. Linux allows 65,530 memory maps.
+A few repeated fits say little about growth: the first ones allocate what later ones use again.
 
 {
         table(
             [
                 "fits",
-                "more memory after each repeated fit",
+                "of them repeated",
+                "more memory after each of these",
                 "memory maps at the end",
                 "fits in threads that differ",
                 "predictions in threads for",

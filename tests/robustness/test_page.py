@@ -32,5 +32,5 @@ def test_what_grew_is_on_the_page():
                         "end": usage[1]},
         "complaints": ["3 predictions in threads differ"],
     }  # fmt: skip
-    line = "| 12 | 0.50 MiB | 9 | 0 | 5 s | 1,234 | 3 | 7 MiB | 3 predictions in threads differ |"
+    line = "| 12 | 6 | 0.50 MiB | 9 | 0 | 5 s | 1,234 | 3 | 7.0 MiB | 3 predictions in threads"
     assert line in page.soaked([record])

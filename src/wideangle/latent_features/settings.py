@@ -224,8 +224,8 @@ def design_of(
         # Lengths of the order of sqrt(D), entries of the order of 1.
         rate=UNIT if gaussian else Gamma(1.0, 0.5 * dim**0.5),
         n_passes=_affordable(PASS_ENTRIES, shape, (1, 2)),
-        n_births=_affordable(BIRTH_ENTRIES, shape, (1, 32)),
-        n_cycles=_affordable(CYCLE_ENTRIES, shape, (1, 64)),
+        n_births=_affordable(BIRTH_ENTRIES, shape, (1, 24)),
+        n_cycles=_affordable(CYCLE_ENTRIES, shape, (1, 40)),
     )
     buffet: Any = Buffet(alpha, discount, strength)
     return design, Hyper(buffet, noise, concentration, rate)

@@ -21,7 +21,6 @@ from wideangle.presentation.family import (
     MATCHED_DRAWS,
     Presentation,
     interval_of,
-    numbered,
     share_interval,
     where_missing,
 )
@@ -226,18 +225,11 @@ class ExpertPresentation(Presentation):
         return [Card("Experts in use", f"{self.model.n_used_:.1f}", f"of {self.model.n_experts}")]
 
     def cautions(self, run: Run) -> list[str]:
-        """Also about experts that are never used, and what a maximum leaves out."""
+        """Also about one expert for nearly all rows, and what a maximum leaves out."""
         sentences = super().cautions(run)
-        shares = self.shares(run.sample)
-        idle = [k + 1 for k, share in enumerate(shares) if share < UNUSED]
-        if idle and self.model.n_used_ < ENOUGH:
+        if self.shares(run.sample).min() < UNUSED and self.model.n_used_ < ENOUGH:
             sentences.append(
                 f"One expert answers for nearly all rows: a single {self.alone} is enough for them."
-            )
-        elif idle:
-            sentences.append(
-                f"Used for fewer than 1 % of these rows: {numbered('expert', idle)}. Fewer experts "
-                "may do as well."
             )
         if self._inference_name() == "map":
             sentences.append(

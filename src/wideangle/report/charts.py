@@ -29,7 +29,8 @@ _MOST_INTERVALS = 400
 """Predictions drawn with their intervals: more would cover each other."""
 _MOST_LINES = 60
 """Components in a heat map; more would be lines of a pixel."""
-_MOST_DRAWS = 1000
+_MOST_DRAWS = 400
+"""Draws of a chain in a trace: more would share a pixel, and pages have at most 2 MB."""
 GRID = 61
 LONGEST = 60
 MARKS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
