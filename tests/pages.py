@@ -22,12 +22,6 @@ def blocks(text):
         yield match[1], match[2], text[: match.start()].count("\n") + 1
 
 
-def form(text):
-    """Text without what differs between machines: numbers, and which of them mixes worst."""
-    text = re.sub(r"(at most \S+) \([^)]+\)", r"\1", re.sub(r"[ \[\]]+", " ", text))
-    return [re.sub(r"-?\d[\d.,e-]*", "#", line.strip()) for line in text.splitlines()]
-
-
 def run_blocks(path):
     """Run the Python blocks of a page in one namespace.
 
