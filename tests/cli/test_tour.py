@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
